@@ -1,0 +1,1 @@
+"""One GPU machine: what it measures and what it runs."""

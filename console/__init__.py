@@ -1,0 +1,1 @@
+"""The operator's machine: what is shown, asked and carried."""
