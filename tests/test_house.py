@@ -124,8 +124,6 @@ def test_every_package_is_listed() -> None:
     """Packages are named one by one in pyproject.toml, so a new folder must be added there."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     folders = {
-        ".".join(p.parent.relative_to(ROOT).parts)
-        for floor in FLOORS
-        for p in (ROOT / floor).rglob("__init__.py")
+        ".".join(p.parent.relative_to(ROOT).parts) for floor in FLOORS for p in (ROOT / floor).rglob("__init__.py")
     }
     assert [f for f in sorted(folders) if f'"{f}"' not in text] == []

@@ -1,0 +1,356 @@
+"""Every message between agent and console, on one page. Neither side sends anything else.
+
+    console → agent     Hello, Ack, Order(Launch | Kill | Steer | Logs | Progress | ListRuns)
+    agent   → console   Welcome, Level, Event, Gap, Reply
+
+A conversation: the console says Hello; the agent answers Welcome, replays the events after the one the console knew,
+and sends a keyframe. From then on levels flow as differences against what this connection was sent, at most
+`UNACKED_LEVELS` ahead of the console's Ack, which is also its heartbeat. Events are numbered, were on the node's disk
+before they were sent, and are replayed after a reconnect; a hole in the numbers is announced as a Gap. An Order carries
+an id made by the console; the node journals it: the same id sent again returns the first Reply and does nothing twice.
+`None` means not available, never zero. Units stand in the field names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.codec import JSON, Malformed, apply_difference, clean, convert, difference, encode, pack, parse, unpack
+
+PROTOCOL = 1
+UNACKED_LEVELS = 2
+KEYFRAME_EVERY_S = 60.0
+HEARTBEAT_S = 2.0
+"""A level goes out at least this often even when nothing changed, so silence means trouble."""
+
+
+# What a node knows: the content of a Level
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    mount: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine. Rates are per second over the last tick."""
+
+    hostname: str = ""
+    cpu_percent: float | None = None
+    cpu_count: int | None = None
+    load_1: float | None = None
+    ram_total_bytes: int | None = None
+    ram_used_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    net_rx_bytes_s: float | None = None
+    net_tx_bytes_s: float | None = None
+    uptime_s: float | None = None
+    disks: tuple[Disk, ...] = ()
+    gpu_note: str = ""
+    """Why there are no GPU figures, in words: no driver, driver/library mismatch, probe not answering…"""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    memory_bytes: int | None = None
+    name: str = ""
+    user: str = ""
+    run: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as NVML tells it; identity is `uuid`, never the index."""
+
+    uuid: str
+    index: int
+    name: str = ""
+    pci_bus_id: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilisation_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    ecc_uncorrected: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    lost: str = ""
+    """Non-empty when this card does not answer: NVML's own words."""
+
+    @property
+    def simulated(self) -> bool:
+        """The driver itself calls this card simulated; every screen that shows it must say so."""
+        return "SIMULATED" in self.name
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """One run, as short as a list needs it. Charts and logs are asked for by order."""
+
+    run: str
+    name: str
+    phase: str
+    """starting | loading | training | saving | stopping | ended | unknown"""
+    reason: str | None = None
+    """Once ended: completed | stopped | killed | failed | lost"""
+    detail: str = ""
+    step: int | None = None
+    total_steps: int | None = None
+    branch: int = 0
+    loss: float | None = None
+    learning_rate: float | None = None
+    tokens_per_s: float | None = None
+    step_time_s: float | None = None
+    memory_bytes: tuple[int, ...] = ()
+    world_size: int = 1
+    model: str = ""
+    method: str = ""
+    gpu_uuids: tuple[str, ...] = ()
+    started_unix: float | None = None
+    ended_unix: float | None = None
+    last_progress_unix: float | None = None
+    snapshot_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    host: Host = field(default_factory=Host)
+    gpus: dict[str, Gpu] = field(default_factory=dict)
+    """By UUID."""
+    runs: dict[str, RunState] = field(default_factory=dict)
+    """By run id."""
+    gpu_age_s: float | None = None
+    """Seconds since the GPU figures were read; grows while the probe is stuck."""
+
+
+# Agent → console
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    protocol: int
+    version: str
+    node: str
+    """machine-id+hostname: what the state folder on the node is called"""
+    boot_id: str
+    stream: str
+    """Names the numbering of events; a new one starts from 1 again."""
+    last_seq: int
+    read_only: bool = False
+    interval_s: float = 1.0
+    home: str = ""
+    python: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The state of the node: whole (keyframe) or what changed since level `n - 1` of this connection."""
+
+    n: int
+    keyframe: bool
+    monotonic_s: float
+    unix_s: float
+    changed: dict[str, Any]
+    gone: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    stream: str
+    seq: int
+    unix_s: float
+    kind: str
+    """run.started | run.ended | run.warning | run.error | run.order | agent.started | gpu.lost | …"""
+    text: str
+    severity: str = "info"
+    """info | warn | critical"""
+    run: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Events `first`..`last` of the stream are not on the node any more."""
+
+    stream: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    order: str
+    ok: bool
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    hint: str = ""
+
+
+# Console → agent
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    protocol: int
+    version: str
+    operator: str
+    """who@where, for the node's audit trail"""
+    stream: str = ""
+    after_seq: int = 0
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a run from a spec. Result: {"run": id}. Checked wholly before anything starts."""
+
+    spec_text: str
+    spec_name: str = "spec.yaml"
+    force: bool = False
+    """Start although GPUs are busy or the plan says it does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Stop a run: soft first, hard after `grace_s`. Result: {"reason", "gone": [pids], "alive": [pids], "seconds"}."""
+
+    run: str
+    grace_s: float = 20.0
+    hard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """Hand an order to the running job and wait for its answer. Result: the job's answer."""
+
+    run: str
+    verb: str
+    """stop | pause | snapshot | rollback"""
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """A piece of a log. Result: {"text", "offset", "next", "size", "ranks": [with logs]}; offsets are bytes."""
+
+    run: str
+    rank: int | None = 0
+    """None: the launcher's own output"""
+    offset: int = -16384
+    """Negative: that many bytes before the end"""
+    limit_bytes: int = 262144
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress records from a byte offset. Result: {"records": [...], "next": offset, "size": bytes}."""
+
+    run: str
+    offset: int = 0
+    limit_bytes: int = 262144
+
+
+@dataclass(frozen=True, slots=True)
+class ListRuns:
+    """All runs the node has on disk. Result: {"runs": [RunState...]}, newest first."""
+
+    limit: int = 200
+
+
+Body = Launch | Kill | Steer | Logs | Progress | ListRuns
+DESTRUCTIVE = (Launch, Kill, Steer)
+"""Refused by the agent itself on a read-only connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    id: str
+    deadline_s: float
+    body: Body
+
+
+FromConsole = Hello | Ack | Order
+FromAgent = Welcome | Level | Event | Gap | Reply
+
+
+def read_from_console(line: bytes) -> FromConsole:
+    """One line as a message. Raises Malformed."""
+    message: FromConsole = convert(FromConsole, parse(line), "message")
+    return message
+
+
+def read_from_agent(line: bytes) -> FromAgent:
+    """One line as a message. Raises Malformed."""
+    message: FromAgent = convert(FromAgent, parse(line), "message")
+    return message
+
+
+def to_tree(state: NodeState) -> dict[str, Any]:
+    """The state as nested dicts keyed by name, UUID and run id: what Level differences are made of."""
+    tree: dict[str, Any] = strip_tags(pack(state))
+    return tree
+
+
+def from_tree(tree: dict[str, Any]) -> NodeState:
+    """Raises Malformed."""
+    return unpack(NodeState, tree)
+
+
+def strip_tags(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {key: strip_tags(item) for key, item in value.items() if key != "t"}
+    return [strip_tags(item) for item in value] if isinstance(value, list) else value
+
+
+__all__ = [
+    "DESTRUCTIVE",
+    "HEARTBEAT_S",
+    "KEYFRAME_EVERY_S",
+    "PROTOCOL",
+    "UNACKED_LEVELS",
+    "Ack",
+    "Body",
+    "Disk",
+    "Event",
+    "FromAgent",
+    "FromConsole",
+    "Gap",
+    "Gpu",
+    "GpuProcess",
+    "Hello",
+    "Host",
+    "Kill",
+    "Launch",
+    "Level",
+    "ListRuns",
+    "Logs",
+    "Malformed",
+    "NodeState",
+    "Order",
+    "Progress",
+    "Reply",
+    "RunState",
+    "Steer",
+    "Welcome",
+    "apply_difference",
+    "clean",
+    "difference",
+    "encode",
+    "from_tree",
+    "read_from_agent",
+    "read_from_console",
+    "to_tree",
+]
