@@ -98,7 +98,8 @@ def unpack(kind: type[T], raw: JSON) -> T:
     if not isinstance(raw, dict):
         raise Malformed(f"{kind.__name__} expected, got {type(raw).__name__}")
     values = {}
-    for name, (hint, required) in shape(cast("type[Any]", kind)).items():
+    fields: dict[str, tuple[Any, bool]] = shape(cast(Any, kind))
+    for name, (hint, required) in fields.items():
         if name in raw:
             values[name] = convert(hint, raw[name], f"{kind.__name__}.{name}")
         elif required:
@@ -107,7 +108,7 @@ def unpack(kind: type[T], raw: JSON) -> T:
 
 
 @functools.cache
-def shape(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
+def shape(kind: Any) -> dict[str, tuple[Any, bool]]:
     """Field name to (type, required) of a dataclass."""
     hints = typing.get_type_hints(kind)
     return {

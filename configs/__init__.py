@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def path(name: str) -> Path:
-    """Path of a shipped file, for example ``path("examples/faults.jsonl")``. Raises FileNotFoundError if there is none."""
+    """Path of a shipped file, for example ``path("examples/faults.jsonl")``. Raises FileNotFoundError if absent."""
     found = FOLDER / name
     if not found.exists():
         raise FileNotFoundError(f"configs/{name} is not part of this installation; install tunedeck again")
