@@ -1,0 +1,117 @@
+"""Every key, once. Footer, help, palette and a user's keymap derive from this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+from console.strings import _
+
+EVERYWHERE = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    id: str
+    """Stable name, what a keymap file refers to."""
+    keys: str
+    """Comma-separated, as Textual spells them."""
+    action: str
+    description: str
+    tooltip: str
+    screens: tuple[str, ...]
+    """Screens and widgets that carry it; `app`: all of them."""
+    footer: bool = True
+    palette: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The first key as a person writes it."""
+        first = self.keys.split(",")[0]
+        return _SPELLING.get(first, first)
+
+
+_SPELLING = {
+    "question_mark": "?",
+    "slash": "/",
+    "escape": "esc",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "up": "↑",
+    "down": "↓",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
+}
+_LISTS = ("fleet", "node", "runs")
+
+TABLE: tuple[Key, ...] = (
+    Key("open", "enter", "open", _("open"), _("Open what the cursor is on"), ("table",), palette=False),
+    Key("filter", "slash", "filter", _("filter"), _("Show only rows with these words; esc clears"), ("fleet", "runs")),
+    Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
+    Key("run.kill", "X", "kill", _("kill"), _("Stop this run; asks first"), ("run", "runs", "node")),
+    Key(
+        "log.previous",
+        "left_square_bracket",
+        "rank(-1)",
+        _("rank"),
+        _("Log of the rank before, or of the launcher"),
+        ("log", "run"),
+        footer=False,
+    ),
+    Key("log.next", "right_square_bracket", "rank(1)", _("rank"), _("Log of the next rank"), ("log", "run")),
+    Key("log.follow", "f", "follow", _("follow"), _("Follow the end of the log, or stop following"), ("log",)),
+    Key("new.launch", "ctrl+s", "launch", _("launch"), _("Start this run on the chosen node"), ("new",)),
+    Key("new.editor", "ctrl+e", "edit", _("edit spec"), _("Put the cursor into the spec"), ("new",)),
+    Key("back", "escape", "back", _("back"), _("Back one screen, or clear the filter; never quits"), ("screen",)),
+    Key("fleet", "1", "section('fleet')", _("fleet"), _("All nodes and their GPUs"), (EVERYWHERE,)),
+    Key("runs", "2", "section('runs')", _("runs"), _("All runs, live and ended"), (EVERYWHERE,)),
+    Key("checks", "3", "absent('Checks')", _("checks"), _("Not in this version"), (EVERYWHERE,), False, False),
+    Key("alerts", "4", "absent('Alerts')", _("alerts"), _("Not in this version"), (EVERYWHERE,), False, False),
+    Key("plan", "5", "absent('Plan')", _("plan"), _("Not in this version"), (EVERYWHERE,), False, False),
+    Key("costs", "6", "absent('Costs')", _("costs"), _("Not in this version"), (EVERYWHERE,), False, False),
+    Key("new", "n", "new_run", _("new run"), _("Fine-tune a model on one of the nodes"), (EVERYWHERE,)),
+    Key("pause", "p", "pause", _("pause"), _("Hold the screen still; nodes and runs go on"), (EVERYWHERE,)),
+    Key("palette", "ctrl+p", "command_palette", _("palette"), _("Every action, node and run by name"), (EVERYWHERE,)),
+    Key("theme", "T", "theme", _("theme"), _("Dark or light"), (EVERYWHERE,), footer=False),
+    Key("help", "question_mark", "help", _("help"), _("The keys of this screen"), (EVERYWHERE,)),
+    Key("quit", "q,ctrl+q", "quit", _("quit"), _("Leave; runs go on"), (EVERYWHERE,)),
+    Key("up", "up,k", "move(-1)", _("up"), _("One row up"), ("table",), False, False),
+    Key("down", "down,j", "move(1)", _("down"), _("One row down"), ("table",), False, False),
+    Key("page.up", "pageup", "page(-1)", _("page up"), _("One page up"), ("table",), False, False),
+    Key("page.down", "pagedown", "page(1)", _("page down"), _("One page down"), ("table",), False, False),
+    Key("first", "g,home", "edge(-1)", _("first"), _("To the first row"), ("table",), False, False),
+    Key("last", "G,end", "edge(1)", _("last"), _("To the last row"), ("table",), False, False),
+    Key("scroll.up", "up,k", "scroll_up", _("up"), _("Scroll up"), ("lines",), False, False),
+    Key("scroll.down", "down,j", "scroll_down", _("down"), _("Scroll down"), ("lines",), False, False),
+    Key("scroll.page.up", "pageup", "page_up", _("page up"), _("One page up"), ("lines",), False, False),
+    Key("scroll.page.down", "pagedown", "page_down", _("page down"), _("One page down"), ("lines",), False, False),
+    Key("scroll.left", "left,h", "scroll_left", _("left"), _("Scroll left"), ("lines",), False, False),
+    Key("scroll.right", "right", "scroll_right", _("right"), _("Scroll right"), ("lines",), False, False),
+    Key("scroll.first", "g,home", "scroll_home", _("top"), _("To the top"), ("lines",), False, False),
+    Key("scroll.last", "G,end", "scroll_end", _("end"), _("To the end"), ("lines",), False, False),
+    Key("pane", "tab", "app.focus_next", _("pane"), _("To the next pane"), ("screen",), footer=False, palette=False),
+    Key("yes", "y", "answer(True)", _("yes"), _("Do it"), ("question",), palette=False),
+    Key("no", "n,escape,q", "answer(False)", _("no"), _("Leave everything as it is"), ("question",), palette=False),
+    Key("close", "escape,q,question_mark", "dismiss", _("close"), _("Close"), ("notice",), palette=False),
+)
+
+
+def bindings(*places: str) -> list[Binding | tuple[str, str] | tuple[str, str, str]]:
+    """Textual's bindings of a screen or widget."""
+    return [
+        Binding(key.keys, key.action, key.description, show=key.footer, tooltip=key.tooltip, id=key.id)
+        for key in TABLE
+        if set(places) & set(key.screens)
+    ]
+
+
+def carried(*places: str) -> list[Key]:
+    """The keys that work at these places, nearest first; a key taken nearer hides the one further out."""
+    found: list[Key] = []
+    taken: set[str] = set()
+    for place in places:
+        here = [key for key in TABLE if place in key.screens and not taken & set(key.keys.split(","))]
+        taken |= {one for key in here for one in key.keys.split(",")}
+        found += here
+    return found

@@ -1,0 +1,136 @@
+"""A small line chart in braille: 2 × 4 dots a cell, no numpy. Raw values stay visible behind a smoothed line.
+
+Chosen over textual-plot and plotext by measurement, see `tests/bench/charts.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from console.format import UNKNOWN, count, figure
+from console.strings import _
+from console.widgets.lines import Lines
+from console.widgets.paint import Line, Span, aligned, fit, spread
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+_AXIS = 9
+Points = tuple[Sequence[int], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What one chart shows."""
+
+    title: str
+    points: Points
+    state: str = ""
+    """live, paused, stale or ended, in the user's words"""
+    show: Callable[[float | None], str] = figure
+    smooth: bool = False
+    from_zero: bool = False
+    stale: bool = False
+
+
+class Chart(Lines):
+    """A pane with one curve."""
+
+    def __init__(self, curve: Callable[[], Curve], *, id: str | None = None) -> None:
+        super().__init__(lambda width, height: plot(curve(), width, height), id=id, focus=False)
+
+
+def plot(curve: Curve, width: int, height: int) -> list[Line]:
+    """The chart as `height` lines of `width` cells: title, drawing with its axis, steps beneath."""
+    xs, ys = curve.points
+    value = ((curve.show(ys[-1]) if ys else UNKNOWN, "dim" if curve.stale else "strong"),)
+    left: Line = ((curve.title, "title"), ("  ", "text"), *value)
+    lines: list[Line] = [spread(left, ((curve.state, "dim"),), width)]
+    rows, columns = height - 2, width - _AXIS
+    if rows < 1 or columns < 4:
+        return lines[:height]
+    if not ys:
+        middle: Line = ((fit(" " * _AXIS + _("no values yet"), width), "dim"),)
+        return [*lines, *[()] * (rows // 2), middle]
+    low, high = bounds(ys, curve.from_zero)
+    raw = dots(xs, ys, low, high, columns, rows)
+    over = dots(xs, smoothed(ys), low, high, columns, rows) if curve.smooth and len(ys) > 8 else None
+    role = "dim" if curve.stale else "accent"
+    for row in range(rows):
+        lines.append((*axis(row, rows, low, high, curve.show), *painted(raw, over, row, columns, role)))
+    lines.append(
+        spread(((" " * _AXIS + count(xs[0]), "dim"),), ((_("step {n}").format(n=count(xs[-1])), "dim"),), width)
+    )
+    return lines
+
+
+def bounds(ys: Sequence[float], from_zero: bool) -> tuple[float, float]:
+    """Range of the axis; a flat line gets room around it."""
+    finite = [y for y in ys if math.isfinite(y)] or [0.0]
+    low, high = min(finite), max(finite)
+    if from_zero:
+        low = min(low, 0.0)
+    if high - low < 1e-12 * max(abs(high), 1.0):
+        pad = abs(high) * 0.1 or 1.0
+        return (low if from_zero and low == 0 < high else low - pad), high + pad
+    return low, high
+
+
+def smoothed(ys: Sequence[float], weight: float = 0.9) -> list[float]:
+    """Exponential mean with bias correction (Kingma & Ba 2015, §3), so that the first values are not dragged to 0."""
+    out: list[float] = []
+    mean, bias = 0.0, 1.0
+    for y in ys:
+        if math.isfinite(y):
+            mean, bias = weight * mean + (1 - weight) * y, bias * weight
+        out.append(mean / (1 - bias) if bias < 1 else y)
+    return out
+
+
+def dots(xs: Sequence[int], ys: Sequence[float], low: float, high: float, columns: int, rows: int) -> list[list[int]]:
+    """Braille bits by row and column. All values that share a dot column are drawn from lowest to highest."""
+    bits = [[0] * columns for _row in range(rows)]
+    across, down = columns * 2 - 1, rows * 4 - 1
+    first, span = xs[0], max(xs[-1] - xs[0], 1)
+    before: tuple[int, int] | None = None
+    for x, y in zip(xs, ys, strict=True):
+        if not math.isfinite(y):
+            before = None  # a hole in the curve is shown as one
+            continue
+        px = min(max(round((x - first) / span * across), 0), across)
+        py = min(max(round((high - y) / (high - low) * down), 0), down)
+        draw(bits, before or (px, py), (px, py))
+        before = (px, py)
+    return bits
+
+
+def draw(bits: list[list[int]], start: tuple[int, int], end: tuple[int, int]) -> None:
+    """A straight line between two dots."""
+    (x0, y0), (x1, y1) = start, end
+    length = max(abs(x1 - x0), abs(y1 - y0), 1)
+    for i in range(length + 1):
+        x = x0 + (x1 - x0) * i // length
+        y = y0 + (y1 - y0) * i // length
+        bits[y >> 2][x >> 1] |= _DOTS[y & 3][x & 1]
+
+
+def axis(row: int, rows: int, low: float, high: float, show: Callable[[float | None], str]) -> Line:
+    """The label in front of a row: top, middle and bottom carry a value."""
+    labelled = row in (0, rows - 1) or (rows >= 7 and row == rows // 2)
+    at = high - (high - low) * row / max(rows - 1, 1)
+    label = show(at).split(" ")[0] if labelled else ""
+    return (*aligned(((label, "dim"),), _AXIS - 2, right=True), (" ┤" if labelled else " │", "track"))
+
+
+def painted(raw: list[list[int]], over: list[list[int]] | None, row: int, columns: int, role: str) -> Line:
+    """One row of dots, cells of one colour merged."""
+    spans: list[Span] = []
+    for column in range(columns):
+        top = over[row][column] if over else 0
+        char = chr(0x2800 | raw[row][column] | top)
+        colour = role if top or over is None else "track"
+        if spans and spans[-1][1] == colour:
+            spans[-1] = (spans[-1][0] + char, colour)
+        else:
+            spans.append((char, colour))
+    return tuple(spans)
