@@ -88,19 +88,30 @@ def smoothed(ys: Sequence[float], weight: float = 0.9) -> list[float]:
 
 
 def dots(xs: Sequence[int], ys: Sequence[float], low: float, high: float, columns: int, rows: int) -> list[list[int]]:
-    """Braille bits by row and column. All values that share a dot column are drawn from lowest to highest."""
+    """Braille bits by row and column.
+
+    All values that share a dot column are drawn as one stroke from lowest to highest: no spike is lost to sampling, and
+    the work is bounded by the screen, not by the run's length.
+    """
     bits = [[0] * columns for _row in range(rows)]
     across, down = columns * 2 - 1, rows * 4 - 1
-    first, span = xs[0], max(xs[-1] - xs[0], 1)
-    before: tuple[int, int] | None = None
+    right, scale = across / max(xs[-1] - xs[0], 1), down / (high - low)
+    strokes: dict[int, list[float]] = {}
+    holes = set()
     for x, y in zip(xs, ys, strict=True):
-        if not math.isfinite(y):
-            before = None  # a hole in the curve is shown as one
-            continue
-        px = min(max(round((x - first) / span * across), 0), across)
-        py = min(max(round((high - y) / (high - low) * down), 0), down)
-        draw(bits, before or (px, py), (px, py))
-        before = (px, py)
+        px = min(max(round((x - xs[0]) * right), 0), across)
+        if y - y != 0:  # nan or infinite: a hole in the curve is shown as one
+            holes.add(px)
+        elif (stroke := strokes.get(px)) is None:
+            strokes[px] = [y, y, y, y]
+        else:
+            stroke[1], stroke[2], stroke[3] = min(stroke[1], y), max(stroke[2], y), y
+    before: tuple[int, int] | None = None
+    for px, values in strokes.items():
+        first, lowest, highest, last = (min(max(round((high - y) * scale), 0), down) for y in values)
+        draw(bits, before or (px, first), (px, first))
+        draw(bits, (px, highest), (px, lowest))
+        before = None if px in holes else (px, last)
     return bits
 
 
