@@ -11,6 +11,8 @@ from typing import Any
 
 from jobs.durable import FILE_MODE
 
+_TAIL_BYTES = 65536
+
 
 def plain(value: Any) -> Any:
     """The value as strict JSON can hold it: NaN and the infinities become ``"nan"``, ``"inf"``, ``"-inf"``."""
@@ -26,16 +28,23 @@ def plain(value: Any) -> Any:
 class Progress:
     """Appends records to one file. Each is a single write, so a reader sees whole lines or the head of the last one."""
 
-    def __init__(self, path: Path, branch: int = 0) -> None:
-        self.branch = branch
+    def __init__(self, path: Path) -> None:
+        """Opens or continues `path`; the branch goes on as the last record there has it."""
         self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._end_half_line()
+        self.branch = self._last_branch()
 
     def _end_half_line(self) -> None:
         """A writer that died mid-line must not spoil the first record of the next one."""
         size = os.fstat(self._handle).st_size
         if size and os.pread(self._handle, 1, size - 1) != b"\n":
             os.write(self._handle, b"\n")
+
+    def _last_branch(self) -> int:
+        size = os.fstat(self._handle).st_size
+        tail = os.pread(self._handle, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        found = (_parsed(line) for line in reversed(tail.splitlines()))
+        return next((int(record["branch"]) for record in found if record and "branch" in record), 0)
 
     def write(self, kind: str, **fields: Any) -> None:
         record = {"kind": kind, "time_unix": round(time.time(), 3), "branch": self.branch, **fields}

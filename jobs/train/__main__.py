@@ -1,0 +1,49 @@
+"""Entry of every rank. Run by the run folder's own script, so that a run uses its own copy of this code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+from jobs.failure import JobError
+from jobs.progress import Progress
+from jobs.run_folder import RunFolder
+from jobs.section import SpecError
+from jobs.train.rank import Rank
+
+
+def main() -> None:
+    """Trains. Leaves a record of its end whatever happens; exit status 1 when it failed."""
+    folder = RunFolder(Path(sys.argv[0]).resolve().parent)
+    rank = Rank.from_environment(folder)
+    rank.enter()
+    try:
+        from jobs.train.session import train
+
+        outcome = train(rank)
+    except (JobError, SpecError) as wrong:
+        _failed(rank, wrong.message, wrong.hint, secondary=False)
+        raise SystemExit(1) from wrong
+    except BaseException as wrong:
+        from jobs.train.symptoms import explain
+
+        failure = explain(wrong)
+        traceback.print_exc()  # before the explanation, so that the log ends with what matters
+        _failed(rank, failure.message, failure.hint, failure.secondary)
+        raise SystemExit(1) from wrong
+    rank.ended(outcome)
+
+
+def _failed(rank: Rank, message: str, hint: str, secondary: bool) -> None:
+    """`secondary`: this rank failed because another one did."""
+    print(f"error: {message}. {hint}", file=sys.stderr, flush=True)
+    error = {"message": message, "hint": hint, "secondary": secondary}
+    rank.ended("failed", error)
+    progress = Progress(rank.folder.progress)
+    progress.write("error", rank=rank.number, **error)
+    progress.close()
+
+
+if __name__ == "__main__":
+    main()

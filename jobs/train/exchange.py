@@ -1,0 +1,73 @@
+"""What ranks tell each other once a step: is there an order, tokens, memory. One small sum, hidden behind the step.
+
+It has a group of its own, on the CPU: it neither waits for the GPU nor gets between the gradients' collectives.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """`tokens` over all ranks; `memory_bytes` by rank, as it was when the step began."""
+
+    order: bool
+    tokens: int
+    memory_bytes: tuple[int, ...]
+
+
+class Exchange:
+    def __init__(self, rank: int, world: int, device: str) -> None:
+        self._rank, self._world, self._device = rank, world, device
+        self._group = dist.new_group(backend="gloo") if world > 1 else None
+        self._table = torch.zeros(2 + world, dtype=torch.int64)
+        self._work: Any = None
+
+    @property
+    def memory_kind(self) -> str:
+        return "cuda" if self._device == "cuda" else "rss"
+
+    def start(self, order: bool, tokens: int) -> None:
+        """Every rank calls this once a step; it does not wait."""
+        self._table.zero_()
+        self._table[0], self._table[1], self._table[2 + self._rank] = int(order), tokens, self._memory_bytes()
+        if self._group is not None:
+            self._work = dist.all_reduce(self._table, group=self._group, async_op=True)
+
+    def finish(self) -> Heard:
+        """Waits for the sum of the last `start`."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        order, tokens, *memory = self._table.tolist()
+        return Heard(order > 0, tokens, tuple(memory))
+
+    def agree(self, value: Any) -> Any:
+        """Rank 0's value, on every rank. Rare: for the content of orders."""
+        if self._group is None:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every rank, on every rank."""
+        if self._group is None:
+            return [value]
+        box: list[Any] = [None] * self._world
+        dist.all_gather_object(box, value, group=self._group)
+        return box
+
+    def _memory_bytes(self) -> int:
+        if self._device == "cuda":
+            return int(torch.cuda.memory_reserved())
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
