@@ -1,0 +1,196 @@
+"""The link to one node, kept up for as long as the console is open.
+
+A link lives on its own daemon thread and tells what it hears into an inbox: `(node, message)`, where a message is one
+of the agent's or a LinkView. It reconnects by itself, goes on with the events where it left off, and sends orders again
+under the id they had, which the node answers without doing anything twice. Nothing that a caller does here waits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from agent import wire
+from console import carry
+from console.answers import Answers
+from console.fleet import LinkView
+from console.outbox import Outbox
+from console.refusal import LASTING, Question, Refusal
+from console.stream import Closed, Dial, Stream
+from console.strings import _
+from console.talk import STALE_AFTER_S, Position, Talk
+from console.target import Target
+
+RETRY_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses before the next try, the last one again and again; each is shortened by up to half, at random."""
+LASTING_RETRY_S = 60.0
+STACK_BYTES = 512 * 1024
+"""Of a link's threads: with a thousand links the default 8 MiB exhausts address space limits."""
+Inbox = deque[tuple[str, "wire.FromAgent | LinkView"]]
+_stack_size = threading.Lock()
+
+
+def start_small(thread: threading.Thread) -> None:
+    """Start a thread with STACK_BYTES of stack."""
+    with _stack_size:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
+
+
+def operator() -> str:
+    """who@where, for the node's audit trail"""
+    return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
+
+
+class Link:
+    """See the module. `dial` starts a command on the node; anything that can start a command will do."""
+
+    def __init__(
+        self,
+        target: Target,
+        bundle: Callable[[], carry.Bundle],
+        inbox: Inbox,
+        dial: Dial,
+        read_only: bool = False,
+        answers: Answers | None = None,
+    ) -> None:
+        self.target, self.name = target, target.name
+        self.question: Question | None = None
+        """What the link waits for the user to answer; `answer` it."""
+        self.via = ""
+        """How it goes to the node: "ssh", "system ssh (why)"."""
+        self._bundle, self._inbox, self._dial, self._read_only = bundle, inbox, dial, read_only
+        self._answers = answers or Answers()
+        self._bell, self._again = threading.Event(), threading.Event()
+        self._outbox = Outbox(self._bell.set)
+        self._position = Position()
+        self._view = LinkView("connecting", time.monotonic())
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._closed = False
+        self._heard_at = 0.0
+
+    def start(self) -> Link:
+        self._inbox.append((self.name, self._view))
+        start_small(threading.Thread(target=self._keep_up, name=f"link {self.name}", daemon=True))
+        return self
+
+    def order(self, body: wire.Body, deadline_s: float = 30.0, order_id: str | None = None) -> Future[wire.Reply]:
+        """Give an order. It always comes to a Reply: the node's, or ok=False at the deadline or when closed."""
+        return self._outbox.put(body, deadline_s, order_id)
+
+    def answer(self, question: Question, text: str) -> None:
+        """What the user says to a question; every link that waits for the same answer goes on."""
+        self._answers.give(question, text)
+
+    def retry(self) -> None:
+        """Try again now instead of after the pause."""
+        self._again.set()
+
+    def close(self) -> None:
+        """Hang up. Orders without a reply come to one at once."""
+        with self._lock:
+            self._closed, stream = True, self._stream
+        self._again.set()
+        self._bell.set()
+        if stream:
+            stream.close()
+        self._outbox.close()
+
+    # On the link's own thread
+
+    def _keep_up(self) -> None:
+        failures = 0
+        try:
+            while not self._closed:
+                try:
+                    self._converse()
+                except Refusal as refusal:
+                    failures = 0 if self._view.phase in ("live", "stale") else failures + 1
+                    if not self._closed:
+                        self._down(refusal)
+                        self._pause(refusal, failures)
+        finally:
+            if not self._closed:  # a mistake of ours: the thread ends, and nobody may take the last view for the truth
+                self._down(Refusal("broken", _("this link has broken down inside tunedeck")))
+
+    def _converse(self) -> None:
+        """One connection from dialling to its end, which is always a Refusal."""
+        nonce, bundle = carry.fresh_nonce(), self._bundle()
+        verb = ("attach", "--read-only") if self._read_only else ("attach",)
+        target = self.target
+        stream = self._dial(carry.command_line(bundle, nonce, target.home or "", target.python or "", verb))
+        with self._lock:
+            self._stream, closed = stream, self._closed
+        try:
+            if not closed:
+                self.via, self.question = stream.via, None
+                rest = carry.enter(stream, nonce, bundle, lambda: self._tell(LinkView("carrying", time.monotonic())))
+                self._talk(Talk(stream, self._outbox, self._position, self._hear, rest), stream)
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+
+    def _talk(self, talk: Talk, stream: Stream) -> None:
+        stream.notify(self._bell)
+        try:
+            talk.hello(operator(), self._read_only)
+            while not self._closed:
+                self._bell.clear()
+                nap_s = talk.turn()
+                self._show(talk)
+                self._bell.wait(nap_s)
+        except Closed as error:
+            raise talk.ended() from error
+        except TimeoutError as error:
+            raise Refusal("lost", _("the node takes in nothing more")) from error
+        finally:
+            self._heard_at = talk.heard_at
+
+    def _show(self, talk: Talk) -> None:
+        """Tell when the phase or the round trip has changed."""
+        if talk.welcome is None:
+            return
+        was, phase = self._view, "stale" if talk.silent_s > STALE_AFTER_S else "live"
+        rtt_s, jitter_s = talk.pulse.rtt_s, talk.pulse.jitter_s
+        if phase != was.phase:
+            why = _("nothing heard lately") if phase == "stale" else ""
+            since = talk.heard_at if phase == "stale" else time.monotonic()
+            self._tell(LinkView(phase, since, why, rtt_s=rtt_s, jitter_s=jitter_s))
+        elif (rtt_s, jitter_s) != (was.rtt_s, was.jitter_s):
+            self._tell(LinkView(phase, was.since_monotonic, was.why, rtt_s=rtt_s, jitter_s=jitter_s))
+
+    def _down(self, refusal: Refusal) -> None:
+        """Down since it was last heard, or since the first failure: tries in between do not change that."""
+        self.question = refusal.question
+        was = self._view
+        since = time.monotonic()
+        if was.phase == "down":
+            since = was.since_monotonic
+        elif was.phase in ("live", "stale"):
+            since = self._heard_at
+        self._tell(LinkView("down", since, refusal.message, refusal.hint, refusal.kind))
+
+    def _pause(self, refusal: Refusal, failures: int) -> None:
+        wait_s = LASTING_RETRY_S if refusal.kind in LASTING else RETRY_S[min(failures, len(RETRY_S) - 1)]
+        self._answers.wait(refusal.question, self._again)
+        self._again.wait(wait_s * random.uniform(0.5, 1.0))
+        self._again.clear()
+        self._answers.wait(None, self._again)
+
+    def _hear(self, message: wire.FromAgent) -> None:
+        self._inbox.append((self.name, message))
+
+    def _tell(self, view: LinkView) -> None:
+        self._view = view
+        self._inbox.append((self.name, view))

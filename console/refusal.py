@@ -1,0 +1,59 @@
+"""Why a node cannot be talked to, told apart so that each reason has its own remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from console.strings import _
+
+HINTS = {
+    "unreachable": _("Is the machine up, and the network between here and there?"),
+    "dns": _("Correct the host name in fleet.yaml or ~/.ssh/config."),
+    "refused": _("Nothing listens on that port: is sshd up, and the port right?"),
+    "timeout": _("Is the machine up? A firewall that drops packets looks the same."),
+    "auth": _("Check user name and key: `ssh -v HOST` shows which keys are tried."),
+    "denied": _("The node lets nobody in at present, or only owners of a job on it; ask its administrator."),
+    "host-key-unknown": _("Compare the fingerprint with the one your provider shows, then accept it."),
+    "host-key-changed": _(
+        "Somebody may be listening in, or the machine was set up anew. If you know the latter, remove the old line."
+    ),
+    "max-startups": _("Its sshd is busy with other log-ins; tunedeck tries again by itself."),
+    "incompatible": _("Install the OpenSSH client here: tunedeck then goes through it."),
+    "restricted-shell": _("tunedeck needs an account that may run commands; a login shell like bash."),
+    "garbled": _("The login shell writes into the conversation; look into its start-up files on the node."),
+    "no-python": _("Install Python 3.10 or newer on the node, or set `python:` for it in fleet.yaml."),
+    "read-only-home": _("Set `home:` for this node in fleet.yaml to a folder that can be written."),
+    "disk-full": _("Free some space there, or set `home:` for this node in fleet.yaml to another disk."),
+    "noexec": _("Set `python:` for this node in fleet.yaml to one on a disk that may run programs."),
+    "agent-failed": _("The agent's log lies in tunedeck's folder on the node."),
+    "protocol": _("Update the older of the two."),
+    "broken": _("Open the console again, and report this with what it printed."),
+    "lost": _("tunedeck reconnects by itself; runs on the node go on."),
+}
+LASTING = frozenset(
+    {"dns", "auth", "denied", "host-key-unknown", "host-key-changed", "incompatible", "restricted-shell", "garbled"}
+    | {"no-python", "read-only-home", "disk-full", "noexec", "protocol", "agent-failed"}
+)
+"""Kinds that do not pass by themselves: tried again, but rarely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What only the user can answer. `subject` tells apart what is asked: one answer serves all who ask the same."""
+
+    kind: str
+    """host-key | passphrase | password"""
+    subject: str
+    """The fingerprint, the key file, or user@host"""
+    text: str
+
+
+class Refusal(Exception):
+    """A node could not be reached or entered. `kind` is a key of HINTS."""
+
+    def __init__(self, kind: str, message: str, hint: str = "", question: Question | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.hint, self.question = kind, message, hint or HINTS[kind], question
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}"
