@@ -19,6 +19,8 @@ from typing import Any
 from agent.codec import JSON, Malformed, apply_difference, clean, convert, difference, encode, pack, parse, unpack
 
 PROTOCOL = 1
+VERSION = "0.1.0"
+"""Of the whole distribution; the daemon of a node gives way only to a strictly greater (PROTOCOL, VERSION)."""
 UNACKED_LEVELS = 2
 KEYFRAME_EVERY_S = 60.0
 HEARTBEAT_S = 2.0
@@ -321,6 +323,7 @@ __all__ = [
     "KEYFRAME_EVERY_S",
     "PROTOCOL",
     "UNACKED_LEVELS",
+    "VERSION",
     "Ack",
     "Body",
     "Disk",
@@ -350,7 +353,9 @@ __all__ = [
     "difference",
     "encode",
     "from_tree",
+    "pack",
     "read_from_agent",
     "read_from_console",
+    "strip_tags",
     "to_tree",
 ]

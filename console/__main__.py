@@ -1,0 +1,109 @@
+"""The command line. Bare `tunedeck` opens the console; every screen has a command beside it.
+
+Only the module of the command that was asked for is loaded, so `--help` stays quick. Exit status: 0 ok, 1 a failure was
+found, 2 usage or bad configuration, 255 SSH failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from console.failure import USAGE, Failure
+from console.strings import _
+
+CONSOLE_EXTRA = ("rich", "textual", "paramiko")
+VERSION = "0.1.0"
+
+COMMANDS = {
+    "nodes": _("show every node: link, host, GPUs, runs"),
+    "run": _("start a run from a spec on a node"),
+    "ps": _("list runs on all nodes, live and ended"),
+    "logs": _("print a run's log by rank, or follow it"),
+    "kill": _("end a run and prove that its processes are gone"),
+    "plan": _("what fits, and how long it takes"),
+    "triage": _("why a run died: cause, culprit, evidence, remedy"),
+    "demo": _("fine-tune a small real model on two nodes on this machine"),
+}
+
+
+def parser_for(command: str | None) -> argparse.ArgumentParser:
+    """The parser with full arguments for `command` only; the others are listed by name."""
+    parser = argparse.ArgumentParser(
+        prog="tunedeck",
+        description=_(
+            "A terminal console for fine-tuning on GPU machines reached by SSH. Without a command it opens the console."
+        ),
+        epilog=_("`tunedeck COMMAND --help` explains one command. Nodes come from fleet.yaml or -w; see the README."),
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"tunedeck {VERSION}")
+    add_common(parser, suppress=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=_("commands"))
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
+        add_common(sub, suppress=True)
+        if name == command:
+            importlib.import_module(f"console.commands.{name}").add_arguments(sub)
+    return parser
+
+
+def add_common(parser: argparse.ArgumentParser, *, suppress: bool) -> None:
+    """Options that may stand before or after the command."""
+
+    def default(value: object) -> object:
+        return argparse.SUPPRESS if suppress else value
+
+    group = parser.add_argument_group(_("nodes and output"))
+    group.add_argument(
+        "-w",
+        "--nodes",
+        metavar="HOSTS",
+        default=default(None),
+        help=_("hosts instead of fleet.yaml: gpu1,gpu2 or gpu[01-16]"),
+    )
+    group.add_argument("--json", action="store_true", default=default(False), help=_("print JSON"))
+    group.add_argument("--read-only", action="store_true", default=default(False), help=_("look, but order nothing"))
+    group.add_argument(
+        "--timeout", type=float, metavar="S", default=default(15.0), help=_("seconds to wait for nodes (15)")
+    )
+    group.add_argument(
+        "--accept-host-key",
+        metavar="FINGERPRINT",
+        action="append",
+        default=default([]),
+        help=_("trust an unknown host key with this SHA256 fingerprint, and remember it"),
+    )
+
+
+def named_command(argv: list[str]) -> str | None:
+    return next((word for word in argv if word in COMMANDS), None)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line. Returns its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        args = parser_for(named_command(argv)).parse_args(argv)
+        status: int = importlib.import_module(f"console.commands.{args.command or 'bare'}").run(args)
+        sys.stdout.flush()
+    except Failure as failure:
+        print(f"tunedeck: {failure}", file=sys.stderr)
+        return failure.status
+    except ModuleNotFoundError as missing:
+        if missing.name not in CONSOLE_EXTRA:
+            raise
+        hint = _("this installation lacks {package}: pip install 'tunedeck[console]'").format(package=missing.name)
+        print(f"tunedeck: {hint}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say to it
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

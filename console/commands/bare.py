@@ -1,0 +1,31 @@
+"""`tunedeck` alone: the console on a terminal, one plain frame anywhere else."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from console.commands import nodes, ps
+from console.commands.reach import opened, session_of, settle
+from console.strings import _
+
+
+def run(args: argparse.Namespace) -> int:
+    if sys.stdin.isatty() and sys.stdout.isatty() and not args.json:
+        return run_console(args)
+    with opened(args) as session:
+        settle(session, args.timeout)
+        nodes.print_nodes(session.fleet)
+        print()
+        runs = session.fleet.runs()
+        if runs:
+            ps.print_runs(runs)
+        else:
+            print(_("No runs."))
+        return nodes.status(session.fleet)
+
+
+def run_console(args: argparse.Namespace) -> int:
+    from console import app
+
+    return app.run(session_of(args))

@@ -1,0 +1,52 @@
+"""Where the demo keeps its things, and the nodes it has. One folder; removing it removes the demo."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+NODES = ("node1", "node2")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Names every path of the demo."""
+
+    path: Path
+
+    @classmethod
+    def default(cls, environ: dict[str, str] | os._Environ[str]) -> Place:
+        state = Path(environ.get("XDG_STATE_HOME", ""))
+        home = Path(environ.get("HOME") or Path.home())
+        return cls((state if state.is_absolute() else home / ".local" / "state") / "tunedeck" / "demo")
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def server(self) -> Path:
+        """Keys and targets of the SSH server."""
+        return self.path / "server"
+
+    @property
+    def targets(self) -> Path:
+        """Written by a supervisor once its server listens."""
+        return self.path / "targets.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor as long as it lives."""
+        return self.path / "supervisor.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "supervisor.log"
+
+    def home(self, node: str) -> Path:
+        return self.path / "nodes" / node
+
+    def runtime(self, node: str) -> Path:
+        """Where the node's agent has its socket: apart from this user's own agent."""
+        return self.path / "runtime" / node
