@@ -1,0 +1,153 @@
+"""Carries out orders. Each is safe to carry out again: what was done before is found, not repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from signal import SIGTERM, SIGUSR1
+from typing import Any
+
+from agent import excerpt, family, kept, killing, launch, wire
+from agent.codec import pack
+from agent.node import Machine
+from agent.refusal import FULL, Refusal
+from agent.wire import strip_tags
+from jobs import orders
+from jobs.identity import ProcessIdentity
+from jobs.run_folder import RunFolder
+
+POLL_S = 0.1
+KILL_EXTRA_S = 60.0
+"""After the grace: SIGTERM, SIGKILL, and what a keeper that is being replaced needs."""
+MEMORY_S = 10.0
+"""How long a driver may take to show that a killed process holds nothing."""
+
+
+class Desk:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.launching = threading.Lock()
+
+    async def carry_out(self, order: wire.Order, operator: str) -> dict[str, Any]:
+        """The result. Raises Refusal or SpecError."""
+        body = order.body
+        if isinstance(body, wire.Launch):
+            return await asyncio.to_thread(self.launch, body, order.id, operator)
+        if isinstance(body, wire.Kill):
+            return await self.kill(body, order.id)
+        if isinstance(body, wire.Steer):
+            return await self.steer(body, order.id)
+        if isinstance(body, wire.Logs):
+            return await asyncio.to_thread(excerpt.log, self.folder(body.run), body)
+        if isinstance(body, wire.Progress):
+            return await asyncio.to_thread(excerpt.records, self.folder(body.run), body)
+        views = self.machine.runs.all(max(0, body.limit))
+        return {"runs": strip_tags(pack(views))}
+
+    def folder(self, run: str) -> RunFolder:
+        try:
+            folder = RunFolder.inside(self.machine.state.runs, run)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+        if not folder.record.is_file():
+            raise Refusal(f"there is no run {run} on this node", "`tunedeck ps` lists the runs of every node.")
+        return folder
+
+    def launch(self, body: wire.Launch, order_id: str, operator: str) -> dict[str, Any]:
+        with self.launching:  # two launches at once must not choose the same GPU
+            run = launch.launch(body, order_id, operator, self.machine.surroundings())
+            self.machine.runs.follow(run)
+        return {"run": run}
+
+    async def kill(self, body: wire.Kill, order_id: str) -> dict[str, Any]:
+        """Ends a run and proves it: every process that was of it is looked for again afterwards."""
+        folder, began = self.folder(body.run), time.monotonic()
+        before = kept.read(folder)
+        if before is not None and before.phase == "ended":
+            return {"reason": before.reason, "gone": [], "alive": [], "seconds": 0.0, "already": True}
+        self.refuse_foreign(body.run, before)
+        members = await asyncio.to_thread(lambda: family.members(body.run, kept.recorded(folder)))
+        request = killing.KillRequest(order_id, max(0.0, min(body.grace_s, 3600.0)), body.hard, time.time())
+        await asyncio.to_thread(ask_keeper, folder, request, before)
+        ended = await self.ending(folder, request)
+        found = killing.result(folder)
+        gone = {one.pid for one in members if one.state() == "gone"} | set(found.gone if found else ())
+        alive = [one.pid for one in members if one.state() != "gone"]
+        if alive:
+            raise Refusal(f"pids {alive} of {body.run} are still alive", "See `dmesg`: they wait in the kernel.")
+        return {
+            "reason": ended.reason,
+            "gone": sorted(gone),
+            "alive": [],
+            "seconds": round(time.monotonic() - began, 2),
+            "gpu_pids_left": await self.still_on_gpus(gone),
+        }
+
+    def refuse_foreign(self, run: str, before: kept.Kept | None) -> None:
+        if before is not None and any(
+            one is not None and one.state() == "unknown" for one in (before.keeper, before.launcher)
+        ):
+            raise Refusal(
+                f"{run} runs in another container (pid namespace): from here it can be neither seen nor ended",
+                "Kill it from the container it was launched in, or stop that container.",
+            )
+
+    async def ending(self, folder: RunFolder, request: killing.KillRequest) -> kept.Kept:
+        """Waits for the keeper's final word. Raises Refusal when processes would not die."""
+        limit = time.monotonic() + request.grace_s + KILL_EXTRA_S
+        while True:
+            now = kept.read(folder)
+            if now is not None and now.phase == "ended":
+                return now
+            found = killing.result(folder)
+            if found is not None and found.alive and found.ended_unix >= request.asked_unix:
+                raise Refusal(
+                    f"pids {list(found.alive)} of {folder.name} do not die: they wait in the kernel (GPU driver?)",
+                    "Their keeper goes on trying; a GPU reset or a reboot ends them.",
+                )
+            if time.monotonic() > limit:
+                raise Refusal(f"{folder.name} has not ended {KILL_EXTRA_S:.0f} s after its grace", "Kill it hard.")
+            await asyncio.sleep(POLL_S)
+
+    async def still_on_gpus(self, gone: set[int]) -> list[int] | None:
+        """Killed pids that a driver still counts memory for; None where no driver tells."""
+        deadline = time.monotonic() + MEMORY_S
+        while True:
+            for _ in range(2):  # the process list is read at every second look
+                await self.machine.probe.refresh()
+            gpus = self.machine.probe.sample.gpus
+            if not gpus or self.machine.probe.age_s != 0.0:
+                return None
+            left = sorted(gone & {one.pid for gpu in gpus.values() for one in gpu.processes})
+            if not left or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(POLL_S)
+
+    async def steer(self, body: wire.Steer, order_id: str) -> dict[str, Any]:
+        folder = self.folder(body.run)
+        try:
+            await asyncio.to_thread(orders.post, folder, orders.Order(order_id, body.verb, body.args))
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+        while True:
+            now = kept.read(folder)
+            answer = orders.answer(folder, order_id)
+            if answer is not None:
+                if answer.get("outcome") == "done":
+                    return answer
+                raise Refusal(f"{body.verb} {answer.get('outcome')}: {answer.get('message')}")
+            if now is not None and now.phase == "ended":
+                raise Refusal(f"{body.run} has ended ({now.reason}) without answering", "Look at its logs.")
+            await asyncio.sleep(POLL_S)
+
+
+def ask_keeper(folder: RunFolder, request: killing.KillRequest, before: kept.Kept | None) -> None:
+    """By file; by signal when the disk is full, for that is when runs have to be ended. Raises OSError otherwise."""
+    try:
+        request.write(folder)
+    except OSError as error:
+        keeper: ProcessIdentity | None = before.keeper if before else None
+        hard = request.hard or request.grace_s == 0
+        if error.errno not in FULL or keeper is None or not keeper.send(SIGUSR1 if hard else SIGTERM):
+            raise

@@ -1,0 +1,209 @@
+"""From a spec to a running keeper: everything that can be refused is refused before anything is left on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import kept, wire
+from agent.interpreters import Interpreter, choose
+from agent.reexec import command, environment
+from agent.refusal import Refusal, of_os_error
+from agent.state import StateFolder, user_home
+from jobs import durable, launcher, run_folder
+from jobs.run_folder import RunFolder
+from jobs.spec import Spec
+
+FREE_BYTES = 1 << 30
+"""A small adapter with a few snapshots and logs; less than this is a disk about to be full."""
+BUSY_BYTES = 1 << 30
+"""A GPU with more than this in use is somebody's, also where their processes cannot be seen (containers)."""
+FRESH_S = 15.0
+"""Older GPU figures do not show who came meanwhile."""
+KEEPER_START_S = 15.0
+CHILDREN: list[subprocess.Popen[bytes]] = []
+"""Keepers this process is the parent of, so that one that ended does not stay a zombie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a launch must know of its node at this moment."""
+
+    state: StateFolder
+    gpus: Mapping[str, wire.Gpu]
+    gpu_age_s: float | None
+    gpu_note: str
+    taken: frozenset[str]
+    """UUIDs given to runs that have not ended."""
+
+
+def launch(order: wire.Launch, order_id: str, operator: str, around: Surroundings) -> str:
+    """Starts a run and returns its id; the same order id finds the run it started. Raises Refusal or SpecError."""
+    already = started_by(around.state, order_id)
+    if already is not None:
+        return already
+    home = user_home(os.environ)
+    spec = Spec.parse(order.spec_text, order.spec_name)
+    spec.check_files(home)
+    python = choose(spec.python, home)
+    gpus = pick_gpus(spec, python, around, order.force)
+    check_disk(around.state.runs, order.force)
+    try:
+        folder = make_folder(order, order_id, operator, spec, python, gpus, around.state)
+    except OSError as error:
+        raise of_os_error(error, "cannot make the run folder", around.state.runs) from error
+    start_keeper(folder)
+    return folder.name
+
+
+def started_by(state: StateFolder, order_id: str) -> str | None:
+    """The run that this order started, if it did so before the daemon was restarted."""
+    for path in sorted(state.runs.glob("*/run.json"), reverse=True):
+        record = durable.read_json(path)
+        if record is not None and record.get("order") == order_id:
+            return path.parent.name
+    return None
+
+
+def pick_gpus(spec: Spec, python: Interpreter, around: Surroundings, force: bool) -> list[str]:
+    """UUIDs for the ranks, empty for a run on the CPU. Raises Refusal or SpecError."""
+    wanted = spec.hardware.device
+    real = [gpu for gpu in around.gpus.values() if not gpu.simulated and not gpu.lost]
+    if wanted == "cpu" or (wanted == "auto" and (not real or python.cuda is None)):
+        return []
+    if python.cuda is None:
+        wrong = f"is cuda, but torch of {python.path} is a CPU build"
+        raise spec.error("hardware.device", wrong, "Install a CUDA build.")
+    if len(real) < spec.hardware.processes:
+        raise spec.error(
+            "hardware.processes",
+            f"is {spec.hardware.processes}, this node has {len(real)} usable GPUs"
+            + (f" ({around.gpu_note})" if around.gpu_note else ""),
+            "Ask for fewer, or choose another node.",
+        )
+    if not force and (around.gpu_age_s is None or around.gpu_age_s > FRESH_S):
+        raise Refusal("the GPU figures of this node are old: NVML does not answer", "Check the driver, or force.")
+    free = [gpu for gpu in real if force or not busy(gpu, around.taken)]
+    if len(free) < spec.hardware.processes:
+        raise Refusal(
+            f"{spec.hardware.processes} GPUs wanted, {len(free)} free: " + "; ".join(occupied(real, around.taken)),
+            "Wait, kill what holds them, or force the launch.",
+        )
+    free.sort(key=lambda gpu: (busy(gpu, around.taken), gpu.memory_used_bytes or 0, gpu.index))
+    chosen = sorted(free[: spec.hardware.processes], key=lambda gpu: gpu.index)
+    return [gpu.uuid for gpu in chosen]
+
+
+def busy(gpu: wire.Gpu, taken: frozenset[str]) -> bool:
+    return gpu.uuid in taken or bool(gpu.processes) or (gpu.memory_used_bytes or 0) > BUSY_BYTES
+
+
+def occupied(gpus: list[wire.Gpu], taken: frozenset[str]) -> list[str]:
+    """Who holds which GPU, in words."""
+    words = []
+    for gpu in gpus:
+        if gpu.uuid in taken:
+            words.append(f"GPU {gpu.index} belongs to a run")
+        elif gpu.processes:
+            words.append(f"GPU {gpu.index} is used by pid " + ", ".join(str(p.pid) for p in gpu.processes[:4]))
+        elif busy(gpu, taken):
+            words.append(f"GPU {gpu.index} has {(gpu.memory_used_bytes or 0) / 2**30:.1f} GiB in use")
+    return words
+
+
+def check_disk(runs: Path, force: bool) -> None:
+    """Raises Refusal when the disk is nearly full."""
+    try:
+        free = shutil.disk_usage(runs).free
+    except OSError as error:
+        raise of_os_error(error, "cannot read the disk", runs) from error
+    if free < FREE_BYTES and not force:
+        raise Refusal(
+            f"the disk of {runs} is nearly full: {free / 2**20:.0f} MiB free, {FREE_BYTES >> 20} MiB wanted",
+            "Free some space (`df -h`), or force the launch.",
+        )
+
+
+def make_folder(
+    order: wire.Launch,
+    order_id: str,
+    operator: str,
+    spec: Spec,
+    python: Interpreter,
+    gpus: list[str],
+    state: StateFolder,
+) -> RunFolder:
+    """The whole run folder, made aside and published by rename: it is there complete or not at all. Raises OSError."""
+    name = run_folder.run_id(spec.name, time.time())
+    folder = RunFolder.inside(state.runs, name)
+    staging = RunFolder(state.runs / f".{name}.{secrets.token_hex(4)}.staging")
+    record = {
+        "run": name,
+        "name": spec.name,
+        "created_unix": time.time(),
+        "spec_sha256": hashlib.sha256(order.spec_text.encode()).hexdigest(),
+        "python": python.path,
+        "argv": launcher.argv(spec, folder, python.path),
+        "world_size": spec.hardware.processes,
+        "gpu_uuids": gpus,
+        "launched_by": operator,
+        "order": order_id,
+        "environment": launcher.environment(spec, gpus),
+        "model": spec.model,
+        "method": spec.method,
+    }
+    try:
+        staging.create()
+        launcher.stage(staging, order.spec_text)
+        durable.write_json(staging.record, record)
+        staging.path.rename(folder.path)
+        durable.sync_folder(state.runs)
+    except BaseException:
+        shutil.rmtree(staging.path, ignore_errors=True)
+        raise
+    return folder
+
+
+def start_keeper(folder: RunFolder) -> None:
+    """Starts the keeper and waits for its first word. Raises Refusal; nothing of the run is left then."""
+    child = spawn_keeper(folder, adopt=False)
+    deadline = time.monotonic() + KEEPER_START_S
+    while kept.read(folder) is None:
+        if child.poll() is not None or time.monotonic() > deadline:
+            child.kill()
+            child.wait()
+            words = keeper_log(folder).read_text(errors="replace").strip() if keeper_log(folder).exists() else ""
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise Refusal(f"the keeper of {folder.name} did not start: {words.rpartition(chr(10))[2] or 'no word'}")
+        time.sleep(0.02)
+
+
+def keeper_log(folder: RunFolder) -> Path:
+    return folder.logs / "keeper.log"
+
+
+def spawn_keeper(folder: RunFolder, adopt: bool) -> subprocess.Popen[bytes]:
+    """A keeper in a session of its own, without any descriptor of ours: a lock held by the daemon must not be kept."""
+    log = os.open(keeper_log(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(
+            command("keep", folder.name, *(["--adopt"] if adopt else [])),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment(),
+            start_new_session=True,
+            close_fds=True,
+        )
+    finally:
+        os.close(log)
+    CHILDREN[:] = [one for one in CHILDREN if one.poll() is None] + [child]
+    return child

@@ -1,0 +1,135 @@
+"""Orders by id: written down before they are carried out, so the same id never does anything twice."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from dataclasses import asdict
+from typing import Any
+
+from agent import codec, refusal, wire
+from agent.desk import Desk
+from agent.events import Events
+from agent.journal import Journal
+from agent.refusal import Refusal
+from agent.state import StateFolder
+from agent.wire import Order, Reply
+from jobs.run_folder import ORDER_ID
+from jobs.section import SpecError
+
+KEPT = 1000
+DEADLINE_LIMIT_S = 24 * 3600.0
+LOG = logging.getLogger("agent")
+
+
+class OrderBook:
+    """All orders of all consoles. An order whose outcome is known is answered from the book."""
+
+    def __init__(self, state: StateFolder, desk: Desk, events: Events) -> None:
+        """Raises OSError when the journal cannot be read or made."""
+        self.desk, self.events = desk, events
+        self.journal, self.audit = Journal(state.orders), Journal(state.audit)
+        self.replies: dict[str, Reply] = {}
+        self.digests: dict[str, str] = {}
+        self.running: dict[str, asyncio.Task[Reply]] = {}
+        entries = self.journal.entries()[-2 * KEPT :]
+        self.journal.keep(entries)
+        for entry in entries:
+            self.recall(entry)
+
+    def recall(self, entry: dict[str, Any]) -> None:
+        """An order accepted but not answered is carried out again when asked again: it finds what it did before."""
+        order = str(entry.get("id"))
+        if "digest" in entry:
+            self.digests[order] = str(entry["digest"])
+        if "reply" in entry:
+            self.replies[order] = codec.unpack(Reply, entry["reply"])
+
+    async def take(self, order: Order, operator: str, read_only: bool) -> Reply:
+        """The one Reply, within the order's deadline. What was begun goes on; the same id asks for its outcome."""
+        if not ORDER_ID.fullmatch(order.id):
+            return Reply(order.id[:64], False, error=f"{order.id[:64]!r} is not an order id")
+        if not isinstance(order.body, wire.DESTRUCTIVE):
+            return await self.within(order, asyncio.ensure_future(self.answer(order, operator)))
+        if read_only:
+            reply = Reply(order.id, False, error="this connection is read-only", hint="Ask somebody who may.")
+            await asyncio.to_thread(self.note, order, operator, reply)
+            return reply
+        digest = hashlib.sha256(codec.encode(order.body)).hexdigest()
+        if self.digests.get(order.id, digest) != digest:
+            return Reply(order.id, False, error=f"order {order.id} was something else before", hint="Use a new id.")
+        if order.id in self.replies:
+            return self.replies[order.id]
+        if order.id not in self.running:
+            self.running[order.id] = asyncio.ensure_future(self.begin(order, operator, digest))
+        return await self.within(order, self.running[order.id])
+
+    async def within(self, order: Order, task: asyncio.Task[Reply]) -> Reply:
+        deadline = max(0.0, min(order.deadline_s, DEADLINE_LIMIT_S))
+        done, _ = await asyncio.wait([task], timeout=deadline)
+        if done:
+            return task.result()
+        return Reply(
+            order.id,
+            False,
+            error=f"not finished within {deadline:.0f} s",
+            hint="It goes on; ask again with the same order id for its outcome.",
+        )
+
+    async def begin(self, order: Order, operator: str, digest: str) -> Reply:
+        try:
+            accepted = {"id": order.id, "digest": digest, "operator": operator, "unix": time.time()}
+            await asyncio.to_thread(self.journal.append, {**accepted, "body": codec.pack(order.body)})
+            self.digests[order.id] = digest
+        except OSError as error:
+            if not isinstance(order.body, wire.Kill):  # ending a run is safe to repeat and may be what frees the disk
+                failed = refusal.of_os_error(error, "cannot write the order down")
+                return self.finish(order, operator, Reply(order.id, False, error=failed.message, hint=failed.hint))
+        reply = await self.answer(order, operator)
+        return await asyncio.to_thread(self.finish, order, operator, reply)
+
+    def finish(self, order: Order, operator: str, reply: Reply) -> Reply:
+        """Writes the outcome down, as far as the disk takes it, and remembers it."""
+        self.running.pop(order.id, None)
+        self.replies[order.id] = reply
+        try:
+            self.journal.append({"id": order.id, "reply": codec.pack(reply)})
+        except OSError as error:
+            LOG.warning("outcome of order %s not written: %s", order.id, error)
+        self.note(order, operator, reply)
+        return reply
+
+    def note(self, order: Order, operator: str, reply: Reply) -> None:
+        """Who did what, with which outcome."""
+        body = order.body
+        verb = body.verb if isinstance(body, wire.Steer) else type(body).__name__.lower()
+        run = getattr(body, "run", None) or reply.result.get("run")
+        outcome = "done" if reply.ok else reply.error
+        entry = {"unix": time.time(), "operator": operator, "verb": verb, "run": run, "outcome": outcome}
+        try:
+            self.audit.append({**entry, "order": order.id})
+        except OSError as error:
+            LOG.warning("audit entry not written: %s: %s", error, entry)
+        self.events.add(
+            "run.order",
+            f"{operator}: {verb} {run or ''}: {outcome}",
+            "info" if reply.ok else "warn",
+            run,
+            asdict(reply),
+        )
+
+    async def answer(self, order: Order, operator: str) -> Reply:
+        """The outcome in words for everything that may go wrong with an order."""
+        try:
+            return Reply(order.id, True, await self.desk.carry_out(order, operator))
+        except Refusal as error:
+            return Reply(order.id, False, error=error.message, hint=error.hint)
+        except SpecError as error:
+            where = f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
+            place = {"file": error.file, "line": error.line}
+            return Reply(order.id, False, place, error=where + error.message, hint=error.hint)
+        except OSError as error:
+            failed = refusal.of_os_error(error, f"cannot {type(order.body).__name__.lower()}")
+            return Reply(order.id, False, error=failed.message, hint=failed.hint)

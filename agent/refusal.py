@@ -1,0 +1,36 @@
+"""An error for the operator: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class Refusal(Exception):
+    """Something asked for that cannot be done. `message` says what and where, `hint` what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+def of_os_error(error: OSError, doing: str, where: str | os.PathLike[str] = "") -> Refusal:
+    """The one sentence for an operating system error met while `doing` something at `where`."""
+    place = f" ({where or error.filename})" if where or error.filename else ""
+    if error.errno in FULL:
+        return Refusal(
+            f"{doing}: the disk is full{place}",
+            "Free some space there (`df -h`, quota) and ask again; nothing was left.",
+        )
+    if error.errno in FORBIDDEN:
+        return Refusal(
+            f"{doing}: not allowed to write{place}: {error.strerror}",
+            "Make the folder writable, or set TUNEDECK_HOME on the node to a folder that is.",
+        )
+    return Refusal(f"{doing}: {error.strerror or error}{place}")
