@@ -28,8 +28,11 @@ class Key:
     @property
     def shown(self) -> str:
         """The first key as a person writes it."""
-        first = self.keys.split(",")[0]
-        return _SPELLING.get(first, first)
+        return spelled(self.keys.split(",")[0])
+
+
+def spelled(key: str) -> str:
+    return _SPELLING.get(key, key)
 
 
 _SPELLING = {
@@ -86,11 +89,13 @@ TABLE: tuple[Key, ...] = (
     Key("scroll.down", "down,j", "scroll_down", _("down"), _("Scroll down"), ("lines",), False, False),
     Key("scroll.page.up", "pageup", "page_up", _("page up"), _("One page up"), ("lines",), False, False),
     Key("scroll.page.down", "pagedown", "page_down", _("page down"), _("One page down"), ("lines",), False, False),
-    Key("scroll.left", "left,h", "scroll_left", _("left"), _("Scroll left"), ("lines",), False, False),
-    Key("scroll.right", "right", "scroll_right", _("right"), _("Scroll right"), ("lines",), False, False),
     Key("scroll.first", "g,home", "scroll_home", _("top"), _("To the top"), ("lines",), False, False),
     Key("scroll.last", "G,end", "scroll_end", _("end"), _("To the end"), ("lines",), False, False),
     Key("pane", "tab", "app.focus_next", _("pane"), _("To the next pane"), ("screen",), footer=False, palette=False),
+    Key(
+        "answer.left", "left", "app.focus_previous", _("other"), _("To the other answer"), ("question",), palette=False
+    ),
+    Key("answer.right", "right", "app.focus_next", _("other"), _("To the other answer"), ("question",), palette=False),
     Key("yes", "y", "answer(True)", _("yes"), _("Do it"), ("question",), palette=False),
     Key("no", "n,escape,q", "answer(False)", _("no"), _("Leave everything as it is"), ("question",), palette=False),
     Key("close", "escape,q,question_mark", "dismiss", _("close"), _("Close"), ("notice",), palette=False),

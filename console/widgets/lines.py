@@ -25,6 +25,8 @@ def nothing(width: int, height: int) -> Sequence[Line]:  # noqa: ARG001
 class Lines(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"paint--{role}" for role in ROLES}
     BINDINGS = bindings("lines")
+    keys_place = "lines"
+    """What the table of bindings calls this kind of pane"""
 
     def __init__(
         self, source: Source = nothing, *, id: str | None = None, classes: str | None = None, focus: bool = True

@@ -38,6 +38,7 @@ RowSource = Callable[[], Sequence[Row]]
 class Table(Lines):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--cursor", "table--resting"}
     BINDINGS = bindings("table")
+    keys_place = "table"
 
     class Moved(Message):
         """The cursor is on another row."""

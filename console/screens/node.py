@@ -1,0 +1,67 @@
+"""One node: link, GPUs, host, events; its runs to open or kill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+
+from console.bindings import bindings
+from console.fleet import Run
+from console.screens.base import DeckScreen
+from console.screens.describe import node_lines
+from console.screens.desk import Desk
+from console.screens.kill import ask_to_kill
+from console.screens.run import RunScreen
+from console.screens.runs import COLUMNS, parted, run_table
+from console.strings import _
+from console.widgets.lines import Lines
+from console.widgets.paint import Line
+from console.widgets.table import Row, Table
+
+
+class NodeScreen(DeckScreen):
+    PLACE = "node"
+    BINDINGS = bindings("node", "screen")
+
+    def __init__(self, desk: Desk, node: str) -> None:
+        super().__init__(desk)
+        self.node = node
+
+    def content(self) -> ComposeResult:
+        with Container(id="body"):
+            with Vertical(classes="panel", id="detail-panel") as panel:
+                panel.border_title = self.node
+                yield Lines(self.detail, id="detail")
+            with Vertical(classes="panel", id="runs-panel") as panel:
+                panel.border_title = _("Runs")
+                yield Table(COLUMNS, self.rows, empty=_("No runs on this node. n starts one."), id="runs")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(Table).focus()
+
+    def title_line(self) -> Line:
+        return ((_("Node"), "title"), (f"  {self.node}", "strong"))
+
+    def detail(self, width: int, _height: int) -> Sequence[Line]:
+        node = self.desk.node(self.node)
+        return node_lines(node, self.desk.clock(), width, runs=False) if node is not None else []
+
+    def rows(self) -> list[Row]:
+        node = self.desk.node(self.node)
+        return run_table(self.desk, [Run(node.name, state) for state in node.runs()]) if node is not None else []
+
+    def chosen(self) -> Run | None:
+        place = parted(self.query_one(Table).cursor)
+        return self.desk.run(*place) if place else None
+
+    @on(Table.Chosen)
+    def open_run(self) -> None:
+        if run := self.chosen():
+            self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))
+
+    def action_kill(self) -> None:
+        ask_to_kill(self, self.chosen())

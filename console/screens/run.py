@@ -1,0 +1,143 @@
+"""One run live: how far, how well, how fast; its charts, the end of its log and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Container, Horizontal, Vertical
+
+from console.bindings import bindings
+from console.fleet import History, LogTail, Run
+from console.format import UNKNOWN, figure, tokens_s
+from console.screens.base import DeckScreen
+from console.screens.describe import event_line
+from console.screens.desk import Desk
+from console.screens.figures import run_figures
+from console.screens.kill import ask_to_kill
+from console.screens.log import LogScreen, log_lines, next_rank, rank_name
+from console.strings import _
+from console.widgets.chart import Chart, Curve, Points
+from console.widgets.levels import run_phase
+from console.widgets.lines import Lines
+from console.widgets.paint import Line, one_line, wrapped
+
+
+class RunScreen(DeckScreen):
+    PLACE = "run"
+    BINDINGS = bindings("run", "screen")
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-tall")]  # noqa: RUF012
+
+    def __init__(self, desk: Desk, node: str, run: str) -> None:
+        super().__init__(desk)
+        self.node, self.run_id = node, run
+        self.rank: int | None = 0
+        self.history: History | None = None
+        self.log_tail: LogTail | None = None
+
+    def content(self) -> ComposeResult:
+        yield Lines(self.figures, id="figures", focus=False)
+        with Container(id="charts"):
+            yield self.chart("loss", _("Loss"), figure, smooth=True)
+            yield self.chart("tokens_per_s", _("Throughput"), tokens_s, from_zero=True)
+            yield self.chart("learning_rate", _("Learning rate"), figure, from_zero=True)
+            yield self.chart("grad_norm", _("Gradient norm"), figure)
+        with Horizontal(id="below"):
+            with Vertical(classes="panel", id="tail-panel"):
+                yield Lines(self.tail_lines, id="tail", focus=False)
+            with Vertical(classes="panel", id="events-panel") as panel:
+                panel.border_title = _("Events")
+                yield Lines(self.event_lines, id="events")
+
+    def chart(
+        self,
+        name: str,
+        title: str,
+        show: Callable[[float | None], str],
+        smooth: bool = False,
+        from_zero: bool = False,
+    ) -> Vertical:
+        def curve() -> Curve:
+            state, stale = self.liveness()
+            return Curve(title, self.points(name), state, show, smooth, from_zero, stale)
+
+        return Vertical(Chart(curve, id=name), classes="panel chart", id=f"{name}-panel")
+
+    def points(self, name: str) -> Points:
+        return self.history.series(name, self.history.branch) if self.history is not None else ((), ())
+
+    def liveness(self) -> tuple[str, bool]:
+        """What the charts are: live, or since when not; and whether to dim them."""
+        run, node = self.run_here(), self.desk.node(self.node)
+        if self.desk.paused:
+            return _("paused"), False
+        if run is not None and not run.live:
+            return _("history"), False
+        if node is None or not node.live(self.desk.clock()):
+            return _("stale"), True
+        if self.history is not None and not self.history.complete:
+            return _("reading…"), False
+        return _("live"), False
+
+    def run_here(self) -> Run | None:
+        return self.desk.run(self.node, self.run_id)
+
+    def title_line(self) -> Line:
+        run = self.run_here()
+        name = one_line(run.state.name) or self.run_id if run is not None else self.run_id
+        return ((_("Run"), "title"), (f"  {name}", "strong"), (_(" on {node}").format(node=self.node), "dim"))
+
+    def on_mount(self) -> None:
+        self.history = self.desk.follow(self.node, self.run_id)
+        self.log_tail = self.desk.tail(self.node, self.run_id, self.rank)
+        super().on_mount()
+        self.query_one("#events", Lines).focus()
+
+    def on_unmount(self) -> None:
+        self.desk.unfollow(self.node, self.run_id)
+        self.desk.untail(self.node, self.run_id, self.rank)
+
+    def tick(self) -> None:
+        super().tick()
+        self.query_one("#tail-panel").border_title = _("Log, {rank}").format(rank=rank_name(self.rank))
+
+    def figures(self, width: int, _height: int) -> Sequence[Line]:
+        run, node = self.run_here(), self.desk.node(self.node)
+        if run is None or node is None:
+            return wrapped(_("{node} has not told of this run yet.").format(node=self.node), width, "dim")
+        now, wall = self.desk.clock(), self.desk.wall() + (node.clock_offset_s or 0.0)
+        last = self.history.steps[-1] if self.history is not None and self.history.steps else {}
+        return [self.state_line(run), *run_figures(run, last, node, now, wall, width)]
+
+    def state_line(self, run: Run) -> Line:
+        state = run.state
+        ranks = _("{n} ranks").format(n=state.world_size)
+        facts = " · ".join(filter(None, (one_line(state.model), state.method, ranks, state.run)))
+        detail = f"  {one_line(state.detail)}" if state.detail else ""
+        role = "bad" if state.reason in ("failed", "lost") else "text"
+        return (*run_phase(state), (detail, role), (f"   {facts or UNKNOWN}", "dim"))
+
+    def tail_lines(self, width: int, height: int) -> Sequence[Line]:
+        tail = self.log_tail
+        if tail is None or tail.offset is None:
+            return [((_("reading…"), "dim"),)]
+        texts = [*list(tail.lines)[-height:], *([tail.rest] if tail.rest else [])]
+        return log_lines(texts, width)[-height:] or [((_("This log is empty."), "dim"),)]
+
+    def event_lines(self, width: int, _height: int) -> Sequence[Line]:
+        node = self.desk.node(self.node)
+        events = [event for event in node.events if event.run == self.run_id] if node is not None else []
+        return [event_line(event, width) for event in reversed(events)] or [((_("Nothing yet."), "dim"),)]
+
+    def action_rank(self, by: int) -> None:
+        wanted = next_rank(self.rank, self.log_tail.ranks if self.log_tail is not None else (), by)
+        self.desk.untail(self.node, self.run_id, self.rank)
+        self.rank = wanted
+        self.log_tail = self.desk.tail(self.node, self.run_id, wanted)
+        self.tick()
+
+    def action_log(self) -> None:
+        self.app.push_screen(LogScreen(self.desk, self.node, self.run_id, self.rank))
+
+    def action_kill(self) -> None:
+        ask_to_kill(self, self.run_here())

@@ -1,0 +1,124 @@
+"""All runs of all nodes, live ones first."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from console.bindings import bindings
+from console.fleet import Run
+from console.format import UNKNOWN, age, count, duration, figure, share, tokens_s
+from console.screens.desk import Desk
+from console.screens.kill import ask_to_kill
+from console.screens.listing import Listing
+from console.screens.log import LogScreen
+from console.screens.run import RunScreen
+from console.strings import _, plural
+from console.widgets.levels import run_phase
+from console.widgets.paint import Line, one_line
+from console.widgets.table import Column, Row, Table
+
+COLUMNS = (
+    Column(_("Run"), 18, grow=True),
+    Column(_("Node"), 8),
+    Column(_("State"), 11),
+    Column(_("Step"), 11, right=True),
+    Column("%", 4, right=True, drop=4),
+    Column(_("Loss"), 7, right=True),
+    Column(_("Speed"), 11, right=True, drop=2),
+    Column(_("ETA"), 8, right=True, drop=1),
+    Column(_("Age"), 5, right=True, drop=3),
+    Column(_("Model"), 20, drop=5),
+    Column(_("Method"), 6, drop=6),
+)
+
+
+def run_key(run: Run) -> str:
+    return f"{run.node}\n{run.state.run}"
+
+
+def parted(key: str | None) -> tuple[str, str] | None:
+    """Node and run of a row's key."""
+    node, found, run = (key or "").partition("\n")
+    return (node, run) if found else None
+
+
+def run_row(desk: Desk, run: Run) -> Row:
+    """A run as a row; dim when it is over or its node is not heard."""
+    state = run.state
+    node = desk.node(run.node)
+    believed = node is not None and node.live(desk.clock())
+    role = "text" if believed and run.live else "dim"
+    steps = f"{count(state.step)}/{count(state.total_steps)}"
+    began = None if state.started_unix is None else desk.wall() - state.started_unix
+    cells: tuple[Line, ...] = (
+        ((one_line(state.name) or state.run, "strong" if role == "text" else "dim"),),
+        ((run.node, role if believed else "dead"),),
+        run_phase(state) if believed or not run.live else ((f"? {state.phase}", "warn"),),
+        ((steps if state.step is not None else UNKNOWN, role),),
+        ((share(state.step, state.total_steps), role),),
+        ((figure(state.loss), role),),
+        ((tokens_s(state.tokens_per_s) if run.live else UNKNOWN, role),),
+        ((duration(run.eta_s), role),),
+        ((age(began), "dim"),),
+        ((one_line(state.model).rsplit("/", 1)[-1] or UNKNOWN, "dim"),),
+        ((state.method or UNKNOWN, "dim"),),
+    )
+    return Row(run_key(run), cells)
+
+
+def run_table(desk: Desk, runs: list[Run]) -> list[Row]:
+    return [run_row(desk, run) for run in runs]
+
+
+class RunsScreen(Listing):
+    PLACE = "runs"
+    BINDINGS = bindings("runs", "screen")
+
+    def content(self) -> ComposeResult:
+        with Vertical(classes="panel", id="all") as panel:
+            panel.border_title = _("Runs")
+            yield Table(COLUMNS, self.rows, empty=_("No runs yet. n starts one."), id="runs")
+
+    def title_line(self) -> Line:
+        return ((_("Runs"), "title"),)
+
+    def rows(self) -> list[Row]:
+        return run_table(self.desk, self.shown())
+
+    def shown(self) -> list[Run]:
+        return [
+            run
+            for run in self.desk.fleet.runs()
+            if self.filter.passes(run.node, run.state.run, run.state.name, run.state.model, run.state.phase)
+        ]
+
+    def tick(self) -> None:
+        super().tick()
+        runs = self.desk.fleet.runs()
+        live = sum(run.live for run in runs)
+        title = _("{live} live, {all}").format(live=live, all=plural("{n} run in all", "{n} runs in all", len(runs)))
+        self.query_one("#all").border_title = f"{_('Runs')}: {title}"
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(Table).focus()
+
+    def chosen(self) -> Run | None:
+        place = parted(self.query_one(Table).cursor)
+        return self.desk.run(*place) if place else None
+
+    @on(Table.Chosen)
+    def open_run(self) -> None:
+        if run := self.chosen():
+            self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))
+
+    def action_log(self) -> None:
+        if run := self.chosen():
+            self.app.push_screen(LogScreen(self.desk, run.node, run.state.run))
+        else:
+            self.app.notify(_("There is no run under the cursor."), markup=False)
+
+    def action_kill(self) -> None:
+        ask_to_kill(self, self.chosen())
