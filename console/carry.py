@@ -25,7 +25,7 @@ from pathlib import Path
 
 import configs
 from agent.wire import clean
-from console.refusal import HINTS, Refusal
+from console.refusal import HINTS, Refusal, from_openssh
 from console.stream import Closed, Stream, read_until
 from console.strings import _
 
@@ -46,6 +46,7 @@ INTERPRETERS = (
     *("$HOME/.pyenv/versions/*/bin/python3", "$HOME/.local/share/uv/python/*/bin/python3"),
     *("$HOME/venv/bin/python3", "$HOME/.venv/bin/python3", "$HOME/.local/bin/python3"),
 )
+_packing = threading.Lock()
 _SAFE = re.compile(r"[A-Za-z0-9_./~+@:=,-]*")
 
 
@@ -59,9 +60,14 @@ class Bundle:
     """Files."""
 
 
-@functools.cache
 def bundle() -> Bundle:
-    """This installation's bundle."""
+    """This installation's bundle, packed once for all links."""
+    with _packing:
+        return _bundle()
+
+
+@functools.cache
+def _bundle() -> Bundle:
     return pack(dict(files()))
 
 
@@ -194,6 +200,8 @@ def _no_answer(stream: Stream, data: bytes) -> Refusal:
         return Refusal("garbled", _("the login shell wrote {n} bytes and did not run our line").format(n=len(data)))
     if "pam_slurm_adopt" in said or "no active jobs on this node" in said:
         return Refusal("denied", said)
+    if stream.via.startswith("system ssh") and status == 255 and (refusal := from_openssh(stream.complaint())):
+        return refusal
     if status is None and not said:
         return Refusal("lost", _("the connection ended before the login shell answered"))
     message = _("the login shell did not run our line; it said: {said}").format(said=said or _("nothing"))

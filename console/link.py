@@ -13,15 +13,18 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from agent import wire
 from console import carry
 from console.answers import Answers
+from console.config import Config
 from console.fleet import LinkView
 from console.outbox import Outbox
 from console.refusal import LASTING, Question, Refusal
+from console.small import start_small
+from console.ssh import Dialler
 from console.stream import Closed, Dial, Stream
 from console.strings import _
 from console.talk import STALE_AFTER_S, Position, Talk
@@ -30,20 +33,7 @@ from console.target import Target
 RETRY_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before the next try, the last one again and again; each is shortened by up to half, at random."""
 LASTING_RETRY_S = 60.0
-STACK_BYTES = 512 * 1024
-"""Of a link's threads: with a thousand links the default 8 MiB exhausts address space limits."""
 Inbox = deque[tuple[str, "wire.FromAgent | LinkView"]]
-_stack_size = threading.Lock()
-
-
-def start_small(thread: threading.Thread) -> None:
-    """Start a thread with STACK_BYTES of stack."""
-    with _stack_size:
-        usual = threading.stack_size(STACK_BYTES)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(usual)
 
 
 def operator() -> str:
@@ -81,7 +71,7 @@ class Link:
 
     def start(self) -> Link:
         self._inbox.append((self.name, self._view))
-        start_small(threading.Thread(target=self._keep_up, name=f"link {self.name}", daemon=True))
+        start_small(threading.Thread(target=self._keep_up, name=f"link {self.name}", daemon=True).start)
         return self
 
     def order(self, body: wire.Body, deadline_s: float = 30.0, order_id: str | None = None) -> Future[wire.Reply]:
@@ -194,3 +184,15 @@ class Link:
     def _tell(self, view: LinkView) -> None:
         self._view = view
         self._inbox.append((self.name, view))
+
+
+def connector(config: Config, nodes: Iterable[Target] | None = None) -> Callable[[str, Inbox], Link]:
+    """What a Session needs: name and inbox → a started link. All links share the user's answers."""
+    targets = {target.name: target for target in (config.nodes if nodes is None else nodes)}
+    answers = Answers(config.accept_host_keys)
+
+    def connect(name: str, inbox: Inbox) -> Link:
+        dial = Dialler.of(targets[name], config, answers)
+        return Link(targets[name], carry.bundle, inbox, dial, config.read_only, answers).start()
+
+    return connect

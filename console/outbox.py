@@ -19,6 +19,7 @@ class Pending:
     future: Future[wire.Reply]
     deadline: float
     """Console-monotonic"""
+    expiry: threading.Timer
     sent: bool = False
 
 
@@ -34,7 +35,9 @@ class Outbox:
     def put(self, body: wire.Body, deadline_s: float, order_id: str | None) -> Future[wire.Reply]:
         """The future of the order's reply; for an id that is already waiting, the same future again."""
         order = wire.Order(order_id or uuid.uuid4().hex, deadline_s, body)
-        new = Pending(order, Future(), time.monotonic() + deadline_s)
+        expiry = threading.Timer(deadline_s, self._expire, (order.id,))
+        expiry.daemon = True
+        new = Pending(order, Future(), time.monotonic() + deadline_s, expiry)
         new.future.set_running_or_notify_cancel()  # an order that may have been sent cannot be cancelled
         with self._lock:
             closed = self._closed
@@ -42,8 +45,6 @@ class Outbox:
         if closed:
             new.future.set_result(_closed(order.id))
         elif pending is new:
-            expiry = threading.Timer(deadline_s, self._expire, (order.id,))
-            expiry.daemon = True
             expiry.start()
             self._changed()
         return pending.future
@@ -68,15 +69,16 @@ class Outbox:
         with self._lock:
             pending = self._pending.pop(reply.order, None)
         if pending:
+            pending.expiry.cancel()
             pending.future.set_result(reply)
 
     def close(self) -> None:
         """Every order without a reply comes to one at once."""
         with self._lock:
             self._closed = True
-            left, self._pending = list(self._pending), dict(self._pending)
-            unanswered = [self._pending.pop(order) for order in left]
+            unanswered, self._pending = list(self._pending.values()), {}
         for pending in unanswered:
+            pending.expiry.cancel()
             pending.future.set_result(_closed(pending.order.id))
 
     def _expire(self, order: str) -> None:

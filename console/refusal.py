@@ -11,6 +11,7 @@ HINTS = {
     "dns": _("Correct the host name in fleet.yaml or ~/.ssh/config."),
     "refused": _("Nothing listens on that port: is sshd up, and the port right?"),
     "timeout": _("Is the machine up? A firewall that drops packets looks the same."),
+    "config": _("Correct it, then try again; `ssh HOST` must work too."),
     "auth": _("Check user name and key: `ssh -v HOST` shows which keys are tried."),
     "denied": _("The node lets nobody in at present, or only owners of a job on it; ask its administrator."),
     "host-key-unknown": _("Compare the fingerprint with the one your provider shows, then accept it."),
@@ -31,7 +32,17 @@ HINTS = {
     "lost": _("tunedeck reconnects by itself; runs on the node go on."),
 }
 LASTING = frozenset(
-    {"dns", "auth", "denied", "host-key-unknown", "host-key-changed", "incompatible", "restricted-shell", "garbled"}
+    {
+        "config",
+        "dns",
+        "auth",
+        "denied",
+        "host-key-unknown",
+        "host-key-changed",
+        "incompatible",
+        "restricted-shell",
+        "garbled",
+    }
     | {"no-python", "read-only-home", "disk-full", "noexec", "protocol", "agent-failed"}
 )
 """Kinds that do not pass by themselves: tried again, but rarely."""
@@ -57,3 +68,30 @@ class Refusal(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}"
+
+
+OPENSSH_SAYS = {
+    "could not resolve hostname": "dns",
+    "connection refused": "refused",
+    "connection timed out": "timeout",
+    "operation timed out": "timeout",
+    "no route to host": "unreachable",
+    "network is unreachable": "unreachable",
+    "remote host identification has changed": "host-key-changed",
+    "revoked host key": "host-key-changed",
+    "host key verification failed": "host-key-unknown",
+    "pam_slurm_adopt": "denied",
+    "permission denied": "auth",
+    "too many authentication failures": "auth",
+    "kex_exchange_identification": "max-startups",
+    "connection closed by": "max-startups",
+    "no matching": "incompatible",
+}
+"""What OpenSSH's client writes to stderr, in lower case, and the kind of refusal it is; the first that fits counts."""
+
+
+def from_openssh(said: str) -> Refusal | None:
+    """What OpenSSH complained about, if that is why it ended."""
+    lower = said.lower()
+    kind = next((kind for sign, kind in OPENSSH_SAYS.items() if sign in lower), None)
+    return Refusal(kind, said.strip().splitlines()[-1][:300]) if kind else None

@@ -125,6 +125,8 @@ class Talk:
             return
         if isinstance(message, wire.Welcome):
             self._welcomed(message)
+        elif self.welcome is None and isinstance(message, wire.Reply):
+            raise Refusal("agent-failed", message.error or _("the agent does not start"), message.hint)
         elif self.welcome is None:
             raise Refusal("protocol", _("the agent speaks before it is asked"))
         elif self._wanted(message):
@@ -134,7 +136,7 @@ class Talk:
         if message.protocol != wire.PROTOCOL:
             text = _("the agent speaks protocol {theirs}, this console {ours}")
             raise Refusal("protocol", text.format(theirs=message.protocol, ours=wire.PROTOCOL))
-        if message.stream != self._position.stream:
+        if message.stream != self._position.stream or message.last_seq < self._position.seq:
             self._position.stream, self._position.seq = message.stream, 0
         self._outbox.reconnected()
         self.welcome = message
