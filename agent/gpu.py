@@ -82,6 +82,8 @@ class Nvml:
         try:
             return self.figures(nv, card, index)
         except nv.NVMLError as error:
+            if error.value in (nv.NVML_ERROR_DRIVER_NOT_LOADED, nv.NVML_ERROR_UNINITIALIZED):
+                self.library = None  # reloaded or gone: begin anew with the next sample
             return Gpu(uuid=self.remembered(nv, card, index), index=index, lost=text(error))
 
     def remembered(self, nv: ModuleType, card: Any, index: int) -> str:
@@ -103,7 +105,10 @@ class Nvml:
         reasons = ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
         pci = ask(nv.nvmlDeviceGetPciInfo)
         if self.count % 2 == 1 or index not in self.processes:  # the dearest call: no faster than every 2 s
-            self.processes[index] = tuple(process(one) for one in ask(nv.nvmlDeviceGetComputeRunningProcesses) or ())
+            held = ask(nv.nvmlDeviceGetComputeRunningProcesses)
+            if held is None:  # drivers before 510 have only the second version of the call
+                held = ask(nv.nvmlDeviceGetComputeRunningProcesses_v2)
+            self.processes[index] = tuple(process(one) for one in held or ())
         return Gpu(
             uuid=uuid,
             index=index,

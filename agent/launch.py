@@ -82,10 +82,10 @@ def pick_gpus(spec: Spec, python: Interpreter, around: Surroundings, force: bool
         wrong = f"is cuda, but torch of {python.path} is a CPU build"
         raise spec.error("hardware.device", wrong, "Install a CUDA build.")
     if len(real) < spec.hardware.processes:
+        note = around.gpu_note or ("its GPUs are SIMULATED" if around.gpus and not real else "")
         raise spec.error(
             "hardware.processes",
-            f"is {spec.hardware.processes}, this node has {len(real)} usable GPUs"
-            + (f" ({around.gpu_note})" if around.gpu_note else ""),
+            f"is {spec.hardware.processes}, this node has {len(real)} usable GPUs" + (f" ({note})" if note else ""),
             "Ask for fewer, or choose another node.",
         )
     if not force and (around.gpu_age_s is None or around.gpu_age_s > FRESH_S):
