@@ -15,6 +15,8 @@ from console.stream import READ_BYTES, STDERR_KEPT_BYTES, WRITE_TIMEOUT_S, Close
 
 POLL_S = 2.0
 """paramiko wakes up that often for each connection; its own 0.1 s is most of the cost of a thousand idle links."""
+STEP_TIMEOUT_S = 10.0
+"""For each of: the server's first line, the key exchange, one attempt to log in."""
 
 
 class Connection(paramiko.Transport):
@@ -25,6 +27,7 @@ class Connection(paramiko.Transport):
     def __init__(self, pipe: socket.socket | paramiko.Channel, kinds: Sequence[str]) -> None:
         super().__init__(pipe)
         self.pipe = pipe
+        self.banner_timeout = self.handshake_timeout = self.auth_timeout = STEP_TIMEOUT_S
         options = self.get_security_options()
         wanted = {name for kind in kinds for name in _signatures(kind)}
         ordered = sorted(options.key_types, key=lambda name: name not in wanted)  # stable: otherwise as it was

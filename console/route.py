@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import paramiko
@@ -89,6 +89,7 @@ def _ask(target: Target) -> dict[str, list[str]]:
     wishes += ["-l", target.user] if target.user else []
     wishes += ["-J", target.jump] if target.jump and target.jump != "none" else []
     wishes += ["-o", "ProxyJump=none"] if target.jump == "none" else []
+    wishes += ["-F", str(target.ssh_config_file)] if target.ssh_config_file else []
     try:
         done = subprocess.run(
             [program, "-G", *wishes, "--", target.address],
@@ -121,22 +122,23 @@ def _overrides(target: Target) -> dict[str, list[str]]:
 def _read_here(target: Target) -> dict[str, list[str]]:
     """Without OpenSSH: paramiko's reader, unless the file holds what that one does not understand."""
     folder = Path.home() / ".ssh"
+    file = target.ssh_config_file or folder / "config"
     said: dict[str, list[str]] = {
         "userknownhostsfile": [str(folder / "known_hosts")],
         "globalknownhostsfile": [str(file) for file in SYSTEM_FILES],
         "identityfile": [str(folder / name) for name in DEFAULT_KEYS if (folder / name).exists()],
     }
     try:
-        text = (folder / "config").read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip().lower().startswith(UNREADABLE):
-                message = _("{file}:{n} needs the OpenSSH client to be read").format(file=folder / "config", n=number)
+                message = _("{file}:{n} needs the OpenSSH client to be read").format(file=file, n=number)
                 raise Refusal("config", message)
         found = paramiko.SSHConfig.from_text(text).lookup(target.address)
     except FileNotFoundError:
         return said
     except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
-        raise Refusal("config", f"{folder / 'config'}: {error}") from error
+        raise Refusal("config", f"{file}: {error}") from error
     return said | {key: value if isinstance(value, list) else [value] for key, value in found.items()}
 
 
@@ -148,8 +150,11 @@ def _hops(jump: str, target: Target, depth: int) -> tuple[Route, ...]:
             continue
         try:
             said = Target.parse(word.strip().removeprefix("ssh://"))
-            hop = Target(
-                said.name, said.host, said.port, said.user, jump="none" if hops else None, ssh_config=target.ssh_config
+            hop = replace(
+                said,
+                jump="none" if hops else None,
+                ssh_config=target.ssh_config,
+                ssh_config_file=target.ssh_config_file,
             )
         except ValueError as error:
             raise Refusal("config", _("jump host of {name}: {why}").format(name=target.name, why=error)) from error

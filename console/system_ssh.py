@@ -59,7 +59,8 @@ def arguments(target: Target, route: Route, accepted: Path) -> list[str]:
     if route.trust_new:
         options["StrictHostKeyChecking"] = "accept-new"
     words = ["-T"] + [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
-    words += [] if target.ssh_config else ["-F", os.devnull]
+    if target.ssh_config_file or not target.ssh_config:
+        words += ["-F", str(target.ssh_config_file or os.devnull)]
     words += ["-p", str(target.port)] if target.port else []
     words += ["-l", target.user] if target.user else []
     words += ["-J", target.jump] if target.jump and target.jump != "none" else []

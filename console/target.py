@@ -32,6 +32,8 @@ class Target:
     """Interpreter on the node that is tried before the search."""
     ssh_config: bool = True
     """False: nothing is read from ~/.ssh, all that matters is said here."""
+    ssh_config_file: Path | None = None
+    """Read instead of ~/.ssh/config and /etc/ssh/ssh_config, as ssh -F does."""
 
     def __post_init__(self) -> None:
         _check(_NAME, self.name, "node name")
