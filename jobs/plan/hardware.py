@@ -64,7 +64,7 @@ def cards() -> tuple[Card, ...]:
 
 
 def _words(text: str) -> set[str]:
-    text = re.sub(r"(?<![a-z])(\d+)\s*g(i?b)?\b", r"\1gb", text.lower().replace("(", " "))
+    text = re.sub(r"(?<![a-z0-9])(\d+)\s*g(i?b)?\b", r"\1gb", text.lower().replace("(", " "))
     text = re.sub(r"\b(rtx|gtx)\s*[- ]?(\d{4})", r"\2", text)
     words = {ALIASES.get(w, w) for w in re.split(r"[^a-z0-9]+", text) if w and w not in WORDS and w != "rtx"}
     return words - {"a6000"} | {"6000"} if {"a6000", "ada"} <= words else words
