@@ -1,0 +1,61 @@
+"""nccl-tests output, old (`[0x3d]`, `error`) and new (`[0000:3d:00]`, `#wrong`), and tables of pairs of nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from agent.formats.event import Event, make
+from agent.formats.line import Document, Line
+
+OPTIONS = re.compile(r"nThread \d+ nGpus (?P<ngpus>\d+) minBytes \d+ maxBytes (?P<max_bytes>\d+)")
+RANK = re.compile(
+    r"Rank +(?P<rank>\d+) +(?:Group +\d+ +)?Pid +(?P<pid>\d+) on +(?P<host>[\w.-]+) device +(?P<dev>\d+) "
+    r"\[(?P<bus>[0-9a-fA-Fx:.]+)\] *(?P<name>.*)"
+)
+COLUMNS = re.compile(r"\bsize +count\b.*\bbusbw\b")
+ROW = re.compile(
+    r"^\s*(?P<size>\d+) +\d+ +(?P<type>[a-z]\w+) +(?:(?P<op>[a-z]\w+) +)?(?:-?\d+ +)?[\d.]+ +[\d.]+ +(?P<out>[\d.]+) +\S+"
+    r"(?: +[\d.]+ +[\d.]+ +(?P<in>[\d.]+) +\S+)?\s*$"
+)
+AVERAGE = re.compile(r"Avg bus bandwidth\s*: *(?P<average>[\d.]+)")
+LINES = (("bench.start", "nThread", OPTIONS), ("bench.rank", "Rank ", RANK), ("bench.columns", "busbw", COLUMNS),
+         ("bench.end", "Avg bus", AVERAGE))  # fmt: skip
+LITERALS = ("nThread ", "Avg bus bandwidth", " Pid ", "busbw")
+HOST = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*|[A-Za-z][\w.-]*-[\w.-]+")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def read(line: Line) -> Iterator[Event]:
+    """The events in one line. Rows give the better of out-of-place and in-place bus bandwidth in GB/s."""
+    for kind, literal, expression in LINES:
+        if literal in line.body and (m := expression.search(line.body)) is not None:
+            yield make(kind, line, {k: v for k, v in m.groupdict().items() if v is not None})
+    m = ROW.match(line.body)
+    if m is not None:
+        best = max(float(m["out"]), float(m["in"] or 0))
+        yield Event("bench.row", line, detail={"size": m["size"], "busbw": str(best)})
+
+
+def pairs(document: Document) -> Iterator[Event]:
+    """`pair` events (node A, node B, GB/s) from a matrix with host names on both sides, or from A,B,value rows."""
+    columns: list[str] = []
+    for line in document.lines:
+        words = line.body.replace("|", " ").split()
+        yield from _csv_pair(line)
+        if len(words) >= 3 and all(HOST.fullmatch(w) for w in words):
+            columns = words
+        elif columns and words and words[0] in columns and len(words) == len(columns) + 1:
+            yield from _matrix_row(line, words, columns)
+
+
+def _csv_pair(line: Line) -> Iterator[Event]:
+    cells = [c.strip() for c in line.body.split(",")]
+    if len(cells) >= 3 and HOST.fullmatch(cells[0]) and HOST.fullmatch(cells[1]) and NUMBER.fullmatch(cells[2]):
+        yield Event("pair", line, detail={"a": cells[0], "b": cells[1], "busbw": cells[2]})
+
+
+def _matrix_row(line: Line, words: list[str], columns: list[str]) -> Iterator[Event]:
+    for column, value in zip(columns, words[1:], strict=True):
+        if NUMBER.fullmatch(value) and column != words[0]:
+            yield Event("pair", line, detail={"a": words[0], "b": column, "busbw": value})

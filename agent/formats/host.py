@@ -1,0 +1,111 @@
+"""Small facts about a host: addresses, limits, modules, bindings, disks, services, listeners, firewalls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from agent.formats.event import Event, make
+from agent.formats.line import Document, Line
+
+HOSTS = re.compile(r"^(?P<addr>\d+\.\d+\.\d+\.\d+)\s+(?P<host>[A-Za-z][\w.-]*)(?:\s+slots=\d+)?\s*$")
+POD = re.compile(r"^(?P<host>[a-z0-9][a-z0-9.-]*) +\d+/\d+ +(?P<status>[A-Z]\w+) .*?(?P<addr>\d+\.\d+\.\d+\.\d+)")
+LINK = re.compile(r"^\d+: (?P<iface>[\w.-]+)(?:@\w+)?: <(?P<flags>[\w,-]+)> mtu (?P<mtu>\d+)")
+SHM = re.compile(r"^(?:shm|tmpfs|none)\s+(?P<size>\S+)\s+\S+\s+\S+\s+(?P<used>\d+)%\s+/dev/shm")
+DISK = re.compile(r"^(?!Filesystem)\S+\s+[\d.]+\S*\s+[\d.]+\S*\s+[\d.]+\S*\s+(?P<used>\d+)%\s+(?P<mount>/\S*)\s*$")
+MODULE = re.compile(r"^(?P<module>\w+)\s+\d{4,}\s+-?\d+(?:\s+[\w,-]+)?\s*$")
+MCW = re.compile(
+    r"\[(?P<host>[\w.-]+):\d+\] (?:MCW )?[Rr]ank (?P<rank>\d+) (?:is )?bound to (?P<where>(?:socket|package)\S*.*?)(?:: |$)"
+)
+CPU_BIND = re.compile(r"cpu[-_]bind=\S* - (?P<host>[\w.-]+), task +(?P<rank>\d+) .*mask (?P<where>0x[0-9a-fA-F]+) set")
+LISTEN = re.compile(r"^(?:tcp\s+)?LISTEN\s+\d+\s+\d+\s+\S*:(?P<port>\d+)\s")
+ULIMIT = re.compile(r"ulimit -(?P<which>[ln])\b")
+LIMIT_VALUE = re.compile(r"^\s*(?:\d+\s+)?(?P<value>unlimited|\d+)\s*$")
+LIMIT_TABLE = re.compile(r"(?i)^(?P<which>max locked memory|max open files|open files)\b.*?(?P<value>unlimited|\d+)(?:\s+(?:unlimited|\d+))?(?:\s+(?:bytes|files))?\s*$")  # fmt: skip
+LOSS = re.compile(r"(?P<loss>\d+)% packet loss")
+NODE_GPU_LS = re.compile(r"^\$ ls (?P<path>/(?:dev/infiniband|sys/class/infiniband))/?\s*$")
+SERVICE = re.compile(r"(?P<unit>[\w@.-]+)\.service\b")
+ACTIVE = re.compile(r"^\s*Active: (?P<state>\w+)")
+POWER = re.compile(
+    r"(?i)\b(?:AC lost|power (?:unit|supply).*(?:failure|lost)|Failure detected|power loss|chassis power (?:is )?off)"
+)
+FIREWALL = re.compile(r"^(?:REJECT|DROP)\s+\S+\s+.*|^\s*(?:iptables )?-A INPUT .*-j (?:REJECT|DROP)|Chain INPUT \(policy (?:DROP|REJECT)\)|^\s*(?:reject|drop)\s*$|^Status: active")  # fmt: skip
+FACTS = (
+    ("host.address", HOSTS),
+    ("host.address", POD),
+    ("host.iface", LINK),
+    ("host.shm", SHM),
+    ("host.disk", DISK),
+    ("host.module", MODULE),
+    ("host.binding", MCW),
+    ("host.binding", CPU_BIND),
+    ("host.listen", LISTEN),
+    ("host.loss", LOSS),
+    ("host.power", POWER),
+    ("host.firewall", FIREWALL),
+)
+LITERALS = ("% packet loss", "bound to socket", "bound to package", "AC lost", "/dev/shm")
+SMALL = 400  # lines; `lsmod`, `ulimit`, `ls` and service tables are short, logs are not
+
+
+def read(document: Document) -> Iterator[Event]:
+    """The facts of one document; those of several lines (`ulimit`, `ls`, `systemctl`) included."""
+    for line in document.lines:
+        for kind, expression in FACTS:
+            m = expression.search(line.body)
+            if m is not None and not (kind == "host.module" and len(document.lines) > SMALL):
+                said = {k: v for k, v in m.groupdict().items() if v is not None}
+                event = make(kind, line, said)
+                yield event if event.node else event.at(node=document.node)
+    yield from _limits(document)
+    yield from _listings(document)
+    yield from _services(document)
+
+
+def _limits(document: Document) -> Iterator[Event]:
+    which = ""
+    for line in document.lines:
+        table = LIMIT_TABLE.match(line.body)
+        if table is not None:
+            name = "l" if "locked" in table["which"].lower() else "n"
+            yield _limit(line, document, name, table["value"])
+            continue
+        asked = ULIMIT.search(line.body)
+        value = LIMIT_VALUE.match(line.body)
+        if asked is not None:
+            which = asked["which"]
+        elif which and value is not None:
+            yield _limit(line, document, which, value["value"])
+        else:
+            which = ""
+
+
+def _limit(line: Line, document: Document, which: str, value: str) -> Event:
+    kind = "limit.memlock" if which == "l" else "limit.nofile"
+    return Event(kind, line, line.node or document.node, detail={"value": value})
+
+
+def _listings(document: Document) -> Iterator[Event]:
+    """`host.listing` events: path and the names that `ls` printed below it."""
+    path = ""
+    for line in document.lines:
+        m = NODE_GPU_LS.match(line.body)
+        if m is not None:
+            path = m["path"]
+        elif path:
+            missing = "cannot access" in line.body
+            detail = {"path": path, "names": "" if missing else line.body.strip(), "missing": "yes" if missing else ""}
+            yield Event("host.listing", line, line.node or document.node, detail=detail)
+            path = ""
+
+
+def _services(document: Document) -> Iterator[Event]:
+    unit, since = "", 0
+    for line in document.lines:
+        m = SERVICE.search(line.body)
+        if m is not None:
+            unit, since = m["unit"], line.number
+        active = ACTIVE.match(line.body)
+        if active is not None and unit and line.number - since <= 6:
+            detail = {"unit": unit, "state": active["state"]}
+            yield Event("host.service", line, line.node or document.node, detail=detail)

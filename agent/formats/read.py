@@ -1,0 +1,104 @@
+"""A document → events: every reader over every line, table readers over the document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from agent.formats import bench, c10d, devices, fabric, host, kernel, launcher, nccl, program, ras
+from agent.formats.event import Event
+from agent.formats.line import Document, Line, clean
+from agent.formats.prefix import hosts_before_colon, read_line
+
+BY_LINE = (nccl.read, c10d.read, kernel.read, launcher.read, program.read, bench.read, ras.read)
+BY_DOCUMENT = (bench.pairs, fabric.read, devices.read, host.read, launcher.failures)
+LITERALS = tuple(
+    dict.fromkeys(
+        chain(
+            nccl.LITERALS, c10d.LITERALS, kernel.LITERALS, launcher.LITERALS, program.LITERALS, bench.LITERALS,
+            ras.LITERALS, fabric.LITERALS, devices.LITERALS, host.LITERALS,
+        )
+    )
+)  # fmt: skip
+# `tail -n +1 *`, `head *` and `more *` write these between the files they join.
+JOINED = re.compile(r"^(?:==> (?P<tail>\S.*?) <==|:{10,14})$")
+RANK_FILE = re.compile(r"(?:^|[^a-z])rank[_.-]?(?P<rank>\d+)(?:\D|$)")
+TOOL_WORDS = frozenset(
+    """job jobs log logs out err txt csv json train training trainer slurm dmesg kern kernel journal journalctl messages
+    syslog ibstat ibstatus ibv devinfo ibv_devinfo ibdev2netdev nvidia smi nvidia-smi topo nvlink clocks gpu gpus bmc sel
+    ipmi ss netstat systemctl status service lspci acs lnk pcie hosts hostfile hostlist addr addrs ip link iptables nft
+    firewall pods pod ls dev infiniband hw counters hw_counters rates rate gids show show_gids df shm free ulimit limits
+    cmdline proc version modules lsmod rdma res mpirun single all reduce perf bench nccl tests sendrecv ncclras ras fr
+    trace frtrace rank node worker stdout stderr merged cluster pdsh clush ray k8s kubectl others main matrix pair pairs
+    bindings binding config env fm fabricmanager fabric manager s sg pyspy py spy stack stacks report summary run launch
+    allreduce all_reduce_perf all-reduce alltoall incident master console host info q a m v l t before after first
+    second local remote events event describe deployment yaml sysfs state ports port stats ethtool ping mtu netdev
+    mpi torchrun torchelastic deepspeed accelerate app vllm sglang megatron llama dump dumps error errors tail head part
+    slow fast ok good bad hang crash dead new old final output""".split()  # noqa: SIM905
+)
+
+
+def node_of_name(name: str, known: Iterable[str] = ()) -> str | None:
+    """The host a file name speaks of: a known host in it, else what is left beside the words of tools.
+
+    `dmesg_gpu-c08.txt` → gpu-c08; `all_reduce_perf.txt`, `rank0.log` and `slurm-88123.out` → None.
+    """
+    stem = re.sub(r"(?:\.(?:log|txt|csv|json|out|err|yaml|gz|zst|xml|md|\d{1,3}))+$", "", name.rpartition("/")[2])
+    found = [k for k in known if re.search(rf"(?<![\w.-]){re.escape(k)}(?![\w])|_{re.escape(k)}(?:_|$)|^{re.escape(k)}_", stem)]
+    if found:
+        return max(found, key=len)
+    parts = [p for p in re.split(r"[_\s]+", stem) if p and p.lower() not in TOOL_WORDS and not p.isdecimal()]
+    parts = [p for p in parts if not _about_a_tool(p)]
+    if len(parts) != 1:
+        return None
+    alone = parts[0] == stem
+    hostlike = any(c.isdigit() for c in parts[0]) or (not alone and "-" in parts[0])
+    return parts[0] if hostlike and re.fullmatch(r"[A-Za-z][\w.-]*", parts[0]) else None
+
+
+def _about_a_tool(part: str) -> bool:
+    words = [w for w in re.split(r"[-.]+", part.lower()) if w]
+    return all(w.rstrip("0123456789") in TOOL_WORDS or w.isdecimal() for w in words) and part.lower() not in ("gpu1",)
+
+
+def split(name: str, texts: Iterable[tuple[int, str]]) -> Iterator[Document]:
+    """Documents of one file: one, or several where a tool joined files and left their names between."""
+    part, lines = name, []  # type: tuple[str, list[tuple[int, str]]]
+    for number, raw in texts:
+        text = clean(raw)
+        m = JOINED.match(text)
+        if m is not None and m["tail"]:
+            yield from _document(name, part, lines)
+            part, lines = m["tail"], []
+        else:
+            lines.append((number, text))
+    yield from _document(name, part, lines)
+
+
+def _document(name: str, part: str, texts: list[tuple[int, str]]) -> Iterator[Document]:
+    if not texts:
+        return
+    hosts = hosts_before_colon(text for _, text in texts)
+    m = RANK_FILE.search(part.rpartition("/")[2])
+    rank = int(m["rank"]) if m else None
+    lines = (read_line(name, number, text, hosts) for number, text in texts)
+    yield Document(name, tuple(_ranked(line, rank) for line in lines), node_of_name(part))
+
+
+def _ranked(line: Line, rank: int | None) -> Line:
+    if rank is None or line.rank is not None:
+        return line
+    return Line(line.file, line.number, line.text, line.body, line.time_s, line.node, rank, line.kernel)
+
+
+def events(document: Document) -> Iterator[Event]:
+    """Every event of a document; those without a place of their own get the document's host."""
+    for line in document.lines:
+        if line.body:
+            for reader in BY_LINE:
+                for event in reader(line):
+                    yield event if event.node else event.at(node=document.node)
+    for table in BY_DOCUMENT:
+        for event in table(document):
+            yield event if event.node else event.at(node=document.node)

@@ -1,0 +1,212 @@
+"""Paths → a settled case: open, sieve where large, read, learn the layout."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from agent.formats import ras
+from agent.formats import read as reading
+from agent.formats.event import Event
+from agent.formats.line import Document, decode
+from agent.triage import sieve, source
+from agent.triage.case import Case
+from agent.triage.catalogue import Catalogue
+from agent.triage.source import Budget
+
+LARGE = 2 << 20  # a file above this is sieved: read only where a literal stands, and at its ends
+LARGE_FOLDER = 48 << 20  # above this in all, files of more than SMALL are sieved too
+SMALL = 64 << 10
+HEAD = 65_536
+EXPORT = re.compile(rb"^(?:__CURSOR|_BOOT_ID|__REALTIME_TIMESTAMP)=")
+
+
+def gather(paths: list[Path], catalogue: Catalogue, stdin: IO[bytes] | None = None) -> Case:
+    """Read everything below `paths` (and `stdin` where given). Raises SourceError for a path that is not there."""
+    case, budget = Case(), Budget()
+    found = list(source.files(paths, budget))
+    total = sum(path.stat().st_size for _, path in found)
+    limit = SMALL if total > LARGE_FOLDER else LARGE
+    large: list[tuple[str, Path]] = []
+    for name, path in found:
+        if path.stat().st_size > limit and not source.packed(name):
+            large.append((name, path))
+        else:
+            _read_file(case, catalogue, name, path, budget)
+    _read_large(case, catalogue, large, budget)
+    if stdin is not None:
+        _read_stream(case, catalogue, "stdin", stdin, budget)
+    case.notes.extend(budget.notes)
+    case.settle()
+    return case
+
+
+def _literals(catalogue: Catalogue) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*reading.LITERALS, *catalogue.literals())))
+
+
+def _read_file(case: Case, catalogue: Catalogue, name: str, path: Path, budget: Budget) -> None:
+    try:
+        with path.open("rb") as stream:
+            for inner, content in source.unpack(name, stream, budget):
+                _read_stream(case, catalogue, inner, content, budget)
+    except OSError as error:
+        case.notes.append(f"{name}: cannot be read ({error.strerror or error})")
+
+
+def _read_stream(case: Case, catalogue: Catalogue, name: str, stream: IO[bytes], budget: Budget) -> None:
+    head = stream.read(HEAD)
+    if source.binary(name, head):
+        return
+    if source.dumplike(name, head):
+        raw = head + stream.read(source.DUMP_BYTES)
+        budget.take(len(raw), name)
+        content = ras.load_dump(raw)
+        if content is not None:
+            case.documents.setdefault(name, None)
+            for event in ras.dump_events(name, content):
+                case.add(event)
+            return
+        head, stream = raw, _Empty()
+    lines = _from(head, name, stream, budget)
+    if EXPORT.match(head):
+        lines = _exported(lines)
+    _take(case, catalogue, name, _bounded(lines, catalogue))
+
+
+class _Empty:
+    def readline(self, _limit: int) -> bytes:
+        return b""
+
+
+def _from(head: bytes, name: str, stream: IO[bytes] | _Empty, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of what was already read, then of the rest of the stream."""
+    done = head.split(b"\n")
+    joined = _Joined(done.pop(), stream)
+    budget.take(len(head), name)
+    number = 0
+    for number, line in enumerate(done, 1):
+        yield number, line[: source.LONGEST]
+    for more, line in source.numbered(name, joined, budget):  # type: ignore[arg-type]
+        yield number + more, line
+
+
+class _Joined:
+    """A stream that first gives the bytes left over from the head."""
+
+    def __init__(self, first: bytes, rest: IO[bytes] | _Empty) -> None:
+        self._first, self._rest = first, rest
+
+    def readline(self, limit: int) -> bytes:
+        if not self._first:
+            return self._rest.readline(limit)
+        first, self._first = self._first[:limit], self._first[limit:]
+        return first if self._first else first + self._rest.readline(max(1, limit - len(first)))
+
+
+def _bounded(lines: Iterable[tuple[int, bytes]], catalogue: Catalogue) -> Iterator[tuple[int, bytes]]:
+    """All lines of a short stream; of a long one, after the first `LARGE` bytes, those with a literal."""
+    wanted = [literal.encode() for literal in _literals(catalogue)]
+    read = 0
+    rest = iter(lines)
+    for number, line in rest:
+        yield number, line
+        read += len(line) + 1
+        if read > LARGE:
+            break
+    yield from sieve.sift(rest, wanted)
+
+
+def _exported(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """journalctl -o export → lines as `journalctl` shows them, numbered as in the export."""
+    fields: dict[bytes, bytes] = {}
+    last = 0
+    for last, line in lines:
+        name, equals, value = line.partition(b"=")
+        if equals:
+            fields[name] = value
+        elif not line and fields:
+            yield last, _shown(fields)
+            fields = {}
+    if fields:
+        yield last, _shown(fields)
+
+
+def _shown(fields: dict[bytes, bytes]) -> bytes:
+    who = fields.get(b"SYSLOG_IDENTIFIER", fields.get(b"_COMM", b"journal"))
+    host = fields.get(b"_HOSTNAME", b"localhost")
+    micros = fields.get(b"__REALTIME_TIMESTAMP", b"")
+    when = _iso(int(micros)) if micros.isdigit() else b"1970-01-01T00:00:00+00:00"
+    suffix = b"" if who == b"kernel" else b"[" + fields.get(b"_PID", b"0") + b"]"
+    return when + b" " + host + b" " + who + suffix + b": " + fields.get(b"MESSAGE", b"")
+
+
+def _iso(micros: int) -> bytes:
+    from datetime import datetime, timezone
+
+    seconds = min(micros // 1_000_000, 253_402_300_799)
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S+00:00").encode()
+
+
+def _read_large(case: Case, catalogue: Catalogue, large: list[tuple[str, Path]], budget: Budget) -> None:
+    """Sieved files: matching lines by one search over all, merged with each file's ends."""
+    names = {path: name for name, path in large}
+    texts: list[Path] = []
+    for name, path in large:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD)
+        if source.dumplike(name, head) and path.stat().st_size <= source.DUMP_BYTES:
+            _read_file(case, catalogue, name, path, budget)
+        elif not source.binary(name, head):
+            texts.append(path)
+    current: Path | None = None
+    lines: dict[int, bytes] = {}
+    for path, number, line in sieve.matching(texts, _literals(catalogue)):
+        if path != current:
+            _take_sieved(case, catalogue, names, current, lines)
+            current, lines = path, {}
+        lines[number] = line[: source.LONGEST]
+    _take_sieved(case, catalogue, names, current, lines)
+    for path in texts:
+        if names[path] not in case.documents:
+            _take_sieved(case, catalogue, names, path, {})
+
+
+def _take_sieved(
+    case: Case, catalogue: Catalogue, names: dict[Path, str], path: Path | None, lines: dict[int, bytes]
+) -> None:
+    if path is None:
+        return
+    for number, line in sieve.ends(path):
+        lines.setdefault(number, line[: source.LONGEST])
+    _take(case, catalogue, names[path], iter(sorted(lines.items())))
+
+
+def _take(case: Case, catalogue: Catalogue, name: str, lines: Iterator[tuple[int, bytes]]) -> None:
+    """Read one file's lines into the case."""
+    counted = ((number, decode(raw)) for number, raw in lines)
+    case.documents.setdefault(name, reading.node_of_name(name))
+    for part, document in enumerate(reading.split(name, counted)):
+        case.lines += len(document.lines)
+        if document.node:
+            case.documents[name if part == 0 else f"{name}#{part}"] = document.node
+        for event in _events(document, catalogue):
+            case.add(event)
+
+
+def _events(document: Document, catalogue: Catalogue) -> Iterator[Event]:
+    yield from reading.events(document)
+    for line in document.lines:
+        for event in catalogue.read(line):
+            yield event if event.node else event.at(node=document.node)
+
+
+def by_file(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Events grouped by the file they stand in."""
+    groups: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        groups[event.line.file].append(event)
+    return groups
