@@ -194,7 +194,8 @@ def _heard(stream: Stream, bell: threading.Event, mark: bytes, data: bytes, time
 
 def _no_answer(stream: Stream, data: bytes) -> Refusal:
     """Our line was not run: what did the other end say instead?"""
-    said = clean((data[-2000:].decode("utf-8", "replace") + "\n" + stream.complaint()).strip())[-300:].strip()
+    whole = clean(data[-16384:].decode("utf-8", "replace") + "\n" + stream.complaint())
+    said = " / ".join(line.strip()[:200] for line in [text for text in whole.splitlines() if text.strip()][-3:])
     status = stream.exit_status()
     if len(data) >= NOISE_LIMIT_BYTES:
         return Refusal("garbled", _("the login shell wrote {n} bytes and did not run our line").format(n=len(data)))

@@ -146,7 +146,7 @@ def _hops(jump: str, target: Target, depth: int) -> tuple[Route, ...]:
     """The first hop goes as its own configuration says, each other one through the hop before it, as in ssh -J."""
     hops: tuple[Route, ...] = ()
     for word in jump.split(","):
-        if not word or word.lower() == "none":
+        if not word or word.lower() == "none" or word == target.address:  # `Host *` names the jump host for itself, too
             continue
         try:
             said = Target.parse(word.strip().removeprefix("ssh://"))

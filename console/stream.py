@@ -88,12 +88,12 @@ class ProcessStream:
         self._arrived: deque[bytes] = deque()
         self._bell = threading.Event()
         self._stderr = b""
-        self._ended = False
+        self._ended = self._hung_up = False
         self._pumps = [
             threading.Thread(target=self._pump_stdout, args=(self._process.stdout.fileno(),), daemon=True),
             threading.Thread(target=self._pump_stderr, args=(self._process.stderr.fileno(),), daemon=True),
         ]
-        for pump in self._pumps:
+        for pump in reversed(self._pumps):
             pump.start()
 
     def notify(self, bell: threading.Event) -> None:
@@ -102,7 +102,7 @@ class ProcessStream:
 
     def _pump_stdout(self, descriptor: int) -> None:
         data = b"-"
-        while data:
+        while data and not self._hung_up:
             self._room.acquire()
             data = os.read(descriptor, READ_BYTES)
             self._arrived.append(data)
@@ -156,6 +156,6 @@ class ProcessStream:
             return None
 
     def close(self) -> None:
+        self._hung_up = True
         self._process.terminate()
-        for _reads in range(2):
-            self._room.release()  # the pump sees the end even if nobody reads any more
+        self._room.release()  # the pump may wait for somebody to read
