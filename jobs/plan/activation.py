@@ -43,8 +43,9 @@ def per_token(shape: Architecture, work: Workload) -> float:
     """Bytes one layer keeps per token without checkpointing."""
     if work.kernels == "fused":
         return _fused(shape)
-    scores = _scores(shape, work)
-    return _norms(shape, work) + 8.0 * shape.query_width + scores + _mlp(shape) + _inputs(shape, work)
+    wide = 2.0 if work.compute == "fp32" else 1.0
+    others = 8.0 * shape.query_width + _scores(shape, work) + _mlp(shape) + _inputs(shape, work)
+    return _norms(shape, work) + wide * others
 
 
 def _fused(shape: Architecture) -> float:
@@ -60,6 +61,8 @@ def _scores(shape: Architecture, work: Workload) -> float:
 
 
 def _norms(shape: Architecture, work: Workload) -> float:
+    if work.compute == "fp32":  # the upcast of an RMSNorm is no copy then
+        return float(shape.norms * (8 if shape.rms_norm and not work.adapters else 4))
     bytes_per_value = (4 if work.adapters else 6) if shape.rms_norm else 2
     return float(shape.norms * bytes_per_value)
 
@@ -86,7 +89,8 @@ def _inputs(shape: Architecture, work: Workload) -> float:
 def of(shape: Architecture, work: Workload) -> Activations:
     """Activations of one rank for one micro-batch."""
     whole = work.tokens * per_token(shape, work) / work.tensor_parallel
-    boundary = 2.0 * work.tokens * shape.hidden / work.tensor_parallel
+    width = 4.0 if work.compute == "fp32" else 2.0
+    boundary = width * work.tokens * shape.hidden / work.tensor_parallel
     layers = shape.layers / work.pipeline_parallel
     if work.checkpointing == "full":
         kept, one = (2 * boundary if work.offload_activations else layers * boundary), whole
@@ -95,7 +99,7 @@ def of(shape: Architecture, work: Workload) -> Activations:
     else:
         kept, one = layers * whole, 0.1 * whole  # gradients of one layer's values, while the layers above are freed
     if work.loss == "fused":
-        hidden = 2.0 * work.tokens * shape.hidden  # in fp32 while it is summed over the vocabulary, then in 16 bits
+        hidden = width * work.tokens * shape.hidden  # in fp32 while it is summed over the vocabulary, then in 16 bits
         return Activations(kept, one, 2 * hidden, hidden)
     logits = work.tokens * shape.vocab / work.tensor_parallel
     each = LOGIT_BYTES[work.loss] + (4.0 if shape.logit_cap and work.loss == "unfused" else 0.0)

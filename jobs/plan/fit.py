@@ -82,7 +82,7 @@ def lean(work: Workload) -> Workload:
     )  # fmt: skip
 
 
-def changes(shape: Architecture, work: Workload) -> Iterator[Change]:
+def changes(work: Workload) -> Iterator[Change]:
     """Single steps from harmless to harmful; each builds on the ones before it."""
     now = work
 
@@ -138,7 +138,7 @@ def make_it_fit(shape: Architecture, work: Workload, capacity_bytes: float) -> l
     if judge(shape, work, capacity_bytes).answer == "yes":
         return []
     taken: list[Change] = []
-    for change in changes(shape, work):
+    for change in changes(work):
         taken.append(change)
         if judge(shape, change.work, capacity_bytes).answer == "yes":
             return _pruned(shape, work, taken, capacity_bytes)

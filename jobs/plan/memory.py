@@ -128,6 +128,9 @@ def _dequantised(shape: Architecture, work: Workload) -> float:
     elif work.quantized:
         dense = sum(x.weights / (shape.experts if x.expert and shape.experts else 1) for x in shape.linears)
         extra += 2.0 * dense
+    if work.weight_format == "fp32" and work.compute == "16-bit" and not work.adapters and sharding.split(work).weights == 1:
+        # autocast's 16-bit copies live as long as backward needs them: of all layers, or of the one recomputed
+        extra += 2.0 * shape.layer_parameters * (1 if work.checkpointing == "full" else shape.layers)
     if work.method == "dora":
         extra += 8.0 * max(x.inputs * x.outputs for x in adapter.targets(shape, work))
     return extra / work.tensor_parallel

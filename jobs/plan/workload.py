@@ -45,6 +45,7 @@ class Workload:
     offload: str = "none"
     offload_activations: bool = False
     in_backward: bool = False  # the optimiser steps as each gradient appears
+    compute: str = "16-bit"  # what activations are stored in; "fp32" on a CPU or with precision: fp32
     upcast_unquantized: bool = False  # prepare_model_for_kbit_training: embedding, head and norms to fp32
     varying_lengths: bool = False  # batches differ in length, so the allocator fragments
     float8_compute: bool = False
@@ -102,6 +103,7 @@ def _check_together(work: Workload) -> None:
 CHOICES = {
     "method": METHODS, "weight_format": WEIGHT_FORMATS, "optimizer": OPTIMIZERS, "checkpointing": CHECKPOINTING,
     "attention": ATTENTION, "loss": LOSSES, "sharding": SHARDINGS, "offload": OFFLOADS, "kernels": KERNELS,
+    "compute": ("16-bit", "fp32"),
 }  # fmt: skip
 LIMITS = {
     "rank": 65536, "micro_batch": 65536, "seq_len": 16_777_216, "accumulation": 1_000_000, "cards": 1_000_000,
