@@ -107,7 +107,7 @@ def _text(value: dict[str, Any], key: str, path: Path, where: str) -> str:
         keys = ", ".join(map(str, list(value)[:6])) or "none"
         raise _wrong(path, where, f"has no `{key}` (keys found: {keys})", "Rows need `instruction` and `output`.")
     if not isinstance(found, str):
-        raise _wrong(path, where, f"has a {type(found).__name__} as `{key}`", "Write it as text in quotes.")
+        raise _wrong(path, where, f"`{key}` is {type(found).__name__}, expected text", "Write it in quotes.")
     return found
 
 

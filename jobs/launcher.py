@@ -53,6 +53,7 @@ def environment(spec: Spec, gpu_uuids: Sequence[str]) -> dict[str, str]:
         "OMP_NUM_THREADS": str(min(threads, _MOST_THREADS)),
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(_SHUTDOWN_S),
         # all ranks are on this machine: neither a missing host name nor a firewall can get between them
         "GLOO_SOCKET_IFNAME": "lo",

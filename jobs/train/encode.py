@@ -66,7 +66,7 @@ class Encoded(Dataset[Tokens]):
         return before, row.output + (self._tokenizer.eos_token or "")
 
     def _blocks(self, passages: Sequence[Passage]) -> list[list[int]]:
-        """All text behind one another, cut into blocks of `max_length` tokens; a last block too short to learn is cut."""
+        """All text behind one another, cut into blocks of `max_length` tokens; a single last token is left out."""
         flow: list[int] = []
         end = self._tokenizer.eos_token or "\n"
         for passage in passages:

@@ -44,15 +44,15 @@ class Helm(TrainerCallback):
         self._step_began_s = 0.0
         self.course = Course()
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         self._step_began_s = time.monotonic()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         waiting = self._progress is not None and bool(orders.names(self._folder))
         self._exchange.start(waiting, self._stream.taken_tokens())
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """The boundary. Trainer calls this after each step (logging_steps=1), and once more at its end without a loss."""
+    def on_log(self, _args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        """The boundary. Trainer calls this after each step (logging_steps=1) and, without a loss, once at its end."""
         if not logs or "loss" not in logs:
             return
         heard = self._exchange.finish()

@@ -80,10 +80,10 @@ def _pretrained(spec: Spec, source: str, precision: str) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **attention)
     except (OSError, ValueError, KeyError) as wrong:
-        reason = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__
+        reason = " ".join(str(wrong).split())[:300] or type(wrong).__name__
         raise JobError(
             f"the model {source} cannot be loaded: {reason}",
-            "Give a complete folder made by save_pretrained (config, weights, tokenizer), or a hub id the node can reach.",
+            "Give a whole folder made by save_pretrained (config, weights, tokenizer), or a hub id the node can reach.",
         ) from wrong
     return tokenizer, model
 

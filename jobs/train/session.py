@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
-from jobs import examples
 from jobs.examples import Examples
 from jobs.failure import JobError
 from jobs.progress import Progress
@@ -38,13 +37,10 @@ class Steered(Trainer):
         return self._stream
 
 
-def train(rank: Rank) -> str:
+def train(rank: Rank, spec: Spec, data: Examples) -> str:
     """Trains and publishes. Returns "completed" or "stopped"; raises JobError and whatever torch raises."""
-    spec = Spec.parse(rank.folder.spec.read_text(encoding="utf-8"))
-    spec.check_files(Path.home())
     progress = Progress(rank.folder.progress) if rank.number == 0 else None
     _phase(progress, "loading", spec.model)
-    data = examples.read(spec.data_file(Path.home()), spec.data.format)
     set_seed(spec.train.seed)
     loaded = models.load(spec, Path.home())
     rows = Encoded(data.rows, loaded.tokenizer, spec.data.max_length)
@@ -75,9 +71,13 @@ def train(rank: Rank) -> str:
         publish(loaded.model, loaded.tokenizer, rank.folder.output)
         progress.write("end", outcome=outcome, step=trainer.state.global_step, detail=helm.course.detail)
         progress.close()
+    return outcome
+
+
+def leave() -> None:
+    """Leaves the process group in order, so that no rank sees a connection break."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    return outcome
 
 
 def _phase(progress: Progress | None, phase: str, detail: str) -> None:
