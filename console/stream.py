@@ -107,6 +107,8 @@ class ProcessStream:
             data = os.read(descriptor, READ_BYTES)
             self._arrived.append(data)
             self._bell.set()
+        self._arrived.append(b"")  # also where it was us who hung up
+        self._bell.set()
         self._process.wait()
         self._pumps[1].join(1.0)  # a grandchild may hold stderr open
         with self._lock:
@@ -159,3 +161,8 @@ class ProcessStream:
         self._hung_up = True
         self._process.terminate()
         self._room.release()  # the pump may wait for somebody to read
+
+    def kill(self) -> None:
+        """For a child that does not end when told to."""
+        self._process.kill()
+        self._process.wait()
