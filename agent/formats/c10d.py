@@ -68,7 +68,7 @@ PATTERNS = (
     pattern(
         "c10d.fingerprint",
         "Detected mismatch between collectives",
-        r"Rank (?P<rank>\d+) is running collective: (?P<print>(?!.* but Rank).*)",
+        r"^(?!.* but Rank \d).*?Rank (?P<rank>\d+) is running collective: (?P<print>.*)",
     ),
     pattern(
         "c10d.barrier",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.formats.clock import stamp
 from agent.formats.line import Line
@@ -56,7 +56,12 @@ def hosts_before_colon(lines: Iterable[str]) -> frozenset[str]:
         m = HOST.match(text)
         if m is not None and _hostlike(m["node"]):
             seen[m["node"]] += 1
-    return frozenset(host for host, count in seen.items() if count >= 3 and count * 20 >= total)
+    alike = Counter(_stem(host) for host, count in seen.items() if count >= 3)
+    return frozenset(h for h, n in seen.items() if n >= 3 and (n * 20 >= total or alike[_stem(h)] > 1))
+
+
+def _stem(host: str) -> str:
+    return re.sub(r"\d+", "#", host)
 
 
 def _hostlike(name: str) -> bool:
@@ -69,19 +74,11 @@ def _hostlike(name: str) -> bool:
     )
 
 
-def _peel_host(body: str, hosts: frozenset[str]) -> re.Match[str] | None:
-    for shape in (HOST, COMPOSE):
-        m = shape.match(body)
-        if m is not None and m["node"] in hosts:
-            return m
-    return None
-
-
-def peel(text: str, hosts: frozenset[str] = frozenset()) -> Peeled:
-    """Take known prefixes off, outermost first. `hosts`: names taken from `hosts_before_colon`."""
+def peel(text: str) -> Peeled:
+    """Take known prefixes off, outermost first."""
     body, node, rank, kernel = text, None, None, False
     for _ in range(6):
-        m = next((m for shape in PLAIN if (m := shape.match(body)) is not None), None) or _peel_host(body, hosts)
+        m = next((m for shape in PLAIN if (m := shape.match(body)) is not None), None)
         if m is None:
             break
         said = m.groupdict()
@@ -94,7 +91,18 @@ def peel(text: str, hosts: frozenset[str] = frozenset()) -> Peeled:
     return Peeled(body, node, rank, kernel)
 
 
-def read_line(file: str, number: int, text: str, hosts: frozenset[str] = frozenset()) -> Line:
+def read_line(file: str, number: int, text: str) -> Line:
     """A cleaned line with its prefixes peeled."""
-    peeled = peel(text, hosts)
+    peeled = peel(text)
     return Line(file, number, text, peeled.body, stamp(text), peeled.node, peeled.rank, peeled.kernel)
+
+
+def without_host(line: Line, hosts: frozenset[str]) -> Line:
+    """The line with a parallel shell's host taken off too. `hosts`: from `hosts_before_colon`."""
+    for shape in (HOST, COMPOSE):
+        m = shape.match(line.body)
+        if m is not None and m["node"] in hosts and not line.kernel:
+            inner = peel(line.body[m.end() :])
+            rank = line.rank if inner.rank is None else inner.rank
+            return replace(line, body=inner.body, node=m["node"], rank=rank)
+    return line

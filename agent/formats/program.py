@@ -28,6 +28,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"CUDA out of memory\.?(?:.*?\bGPU (?P<gpu>\d+)\b)?(?:.*?Tried to allocate (?P<wanted>[\d.]+ \wiB))?",
     ),
     pattern("app.cuda", "CUDA error: ", r"CUDA error: (?P<error>[\w' -]+)"),
+    pattern("app.cuda", "Cuda failure", r"^Cuda failure (?:\d+ )?'(?P<error>[^']+)'"),
     pattern(
         "app.bus_error",
         "killed by signal: ",

@@ -9,7 +9,7 @@ from itertools import chain
 from agent.formats import bench, c10d, devices, fabric, host, kernel, launcher, nccl, program, ras
 from agent.formats.event import Event
 from agent.formats.line import Document, Line, clean
-from agent.formats.prefix import hosts_before_colon, read_line
+from agent.formats.prefix import hosts_before_colon, read_line, without_host
 
 BY_LINE = (nccl.read, c10d.read, kernel.read, launcher.read, program.read, bench.read, ras.read)
 BY_DOCUMENT = (bench.pairs, fabric.read, devices.read, host.read, launcher.failures)
@@ -38,6 +38,9 @@ TOOL_WORDS = frozenset(
     slow fast ok good bad hang crash dead new old final output""".split()  # noqa: SIM905
 )
 
+JOB_WORDS = frozenset(["slurm", "job", "run", "step", "task", "rank", "part", "attempt", "pid", "id"])
+HOST_WORDS = frozenset(["node", "worker", "master", "pod", "host", "gpu", "console", "app"])
+
 
 def node_of_name(name: str, known: Iterable[str] = ()) -> str | None:
     """The host a file name speaks of: a known host in it, else what is left beside the words of tools.
@@ -45,21 +48,47 @@ def node_of_name(name: str, known: Iterable[str] = ()) -> str | None:
     `dmesg_gpu-c08.txt` → gpu-c08; `all_reduce_perf.txt`, `rank0.log` and `slurm-88123.out` → None.
     """
     stem = re.sub(r"(?:\.(?:log|txt|csv|json|out|err|yaml|gz|zst|xml|md|\d{1,3}))+$", "", name.rpartition("/")[2])
-    found = [k for k in known if re.search(rf"(?<![\w.-]){re.escape(k)}(?![\w])|_{re.escape(k)}(?:_|$)|^{re.escape(k)}_", stem)]
+    found = [
+        k
+        for k in known
+        if re.search(rf"(?<![\w.-]){re.escape(k)}(?![\w])|_{re.escape(k)}(?:_|$)|^{re.escape(k)}_", stem)
+    ]
     if found:
         return max(found, key=len)
-    parts = [p for p in re.split(r"[_\s]+", stem) if p and p.lower() not in TOOL_WORDS and not p.isdecimal()]
-    parts = [p for p in parts if not _about_a_tool(p)]
-    if len(parts) != 1:
+    parts = [q for p in re.split(r"[_\s]+", stem) if (q := _trimmed(p))]
+    named = [p for i, p in enumerate(parts) if not _about_a_tool(p, first=i == 0)]
+    if len(named) != 1 or not re.fullmatch(r"[A-Za-z][\w.-]*", named[0]):
         return None
-    alone = parts[0] == stem
-    hostlike = any(c.isdigit() for c in parts[0]) or (not alone and "-" in parts[0])
-    return parts[0] if hostlike and re.fullmatch(r"[A-Za-z][\w.-]*", parts[0]) else None
+    hostlike = any(c.isdigit() for c in named[0]) or (len(parts) > 1 and "-" in named[0])
+    return named[0] if hostlike else None
 
 
-def _about_a_tool(part: str) -> bool:
+def _trimmed(part: str) -> str:
+    """A part without words of tools at its ends: `01-gpu-c08-dmesg` and `dmesg.gpu-c08` → gpu-c08."""
+    while True:
+        m = re.match(r"(?P<word>[A-Za-z]+|\d+)[-.](?P<rest>.+)", part)
+        if m and _plain_tool(m["word"]) and re.search(r"[A-Za-z]", m["rest"]):
+            part = m["rest"]
+            continue
+        m = re.match(r"(?P<rest>.+)[-.](?P<word>[A-Za-z]+)$", part)
+        if m is None or not _plain_tool(m["word"]):
+            return part
+        part = m["rest"]
+
+
+def _plain_tool(word: str) -> bool:
+    return word.isdecimal() or (len(word) > 2 and word.lower() in TOOL_WORDS and word.lower() not in HOST_WORDS)
+
+
+def _about_a_tool(part: str, first: bool) -> bool:
+    """Words of tools, with or without a number; but `worker-1`, and `fm-01` after a tool's word, are hosts."""
     words = [w for w in re.split(r"[-.]+", part.lower()) if w]
-    return all(w.rstrip("0123456789") in TOOL_WORDS or w.isdecimal() for w in words) and part.lower() not in ("gpu1",)
+    numbered = len(words) > 1 and any(w.isdecimal() for w in words)
+    if numbered and words[0] not in JOB_WORDS and (not first or words[0] in HOST_WORDS):
+        return False
+    if re.fullmatch(r"(?:node|host|worker|master|gpu|srv|server|nid)\d+", part.lower()):
+        return False
+    return all(w.rstrip("0123456789") in TOOL_WORDS or w.isdecimal() for w in words)
 
 
 def split(name: str, texts: Iterable[tuple[int, str]]) -> Iterator[Document]:
@@ -79,11 +108,13 @@ def split(name: str, texts: Iterable[tuple[int, str]]) -> Iterator[Document]:
 def _document(name: str, part: str, texts: list[tuple[int, str]]) -> Iterator[Document]:
     if not texts:
         return
-    hosts = hosts_before_colon(text for _, text in texts)
     m = RANK_FILE.search(part.rpartition("/")[2])
     rank = int(m["rank"]) if m else None
-    lines = (read_line(name, number, text, hosts) for number, text in texts)
-    yield Document(name, tuple(_ranked(line, rank) for line in lines), node_of_name(part))
+    lines = [_ranked(read_line(name, number, text), rank) for number, text in texts]
+    hosts = hosts_before_colon(line.body for line in lines if not line.kernel)
+    if hosts:
+        lines = [without_host(line, hosts) for line in lines]
+    yield Document(name, tuple(lines), node_of_name(part))
 
 
 def _ranked(line: Line, rank: int | None) -> Line:

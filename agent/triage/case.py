@@ -103,8 +103,11 @@ class Case:
                 first[event.rank] = event
         return first
 
-    def trained(self) -> bool:
-        return self.has("app.train")
+    def ran(self) -> bool:
+        """Whether the ranks had met: NCCL says so where it speaks of its start at all, else training steps do."""
+        if self.has("nccl.connected", "bench.row") or any(e.get("phase") == "COMPLETE" for e in self.of("nccl.init")):
+            return True
+        return self.has("app.train") and not self.has("nccl.init", "nccl.bootstrap", "nccl.socket")
 
     def stopped(self) -> bool:
         """Whether anything shows that a job failed or hung."""
@@ -117,9 +120,7 @@ class Case:
 
     def hung_in_init(self) -> bool:
         """Communicators were begun and none was completed."""
-        return bool(self.began()) and not self.has("app.train", "nccl.connected", "bench.row") and not any(
-            e.get("phase") == "COMPLETE" for e in self.of("nccl.init")
-        )
+        return bool(self.began()) and not self.ran()
 
 
 def quoted(events: Iterable[Event], most: int = 4) -> tuple[Line, ...]:

@@ -97,8 +97,10 @@ def _own_cause(main: Finding, other: Finding) -> bool:
         return False
     if other.weight >= INDEPENDENT:
         return True
-    return other.kind.startswith(("rdma.port", "gpu.", "pcie.link", "nvlink", "perf.nic", "shm.")) and other.weight >= SLOW - 1 and (
-        main.weight <= FAILED + 4 or main.weight < SLOW + 8
+    return (
+        other.kind.startswith(("rdma.port", "gpu.", "pcie.link", "nvlink", "perf.nic", "shm."))
+        and other.weight >= SLOW - 1
+        and (main.weight <= FAILED + 4 or main.weight < SLOW + 8)
     )
 
 

@@ -9,7 +9,9 @@ from agent.formats.event import Event
 from agent.triage.case import Case
 from agent.triage.rule import CONFIGURED, FAILED, HARDWARE, KILLED, MISMATCHED, WORKING, Finding, finding, listed, rule
 
-LOADING = re.compile(r"(?i)checkpoint shards|load(?:ing|ed)? (?:safetensors|weight|model|pipeline)|\bload weight|加载(?:模型|权重)")
+LOADING = re.compile(
+    r"(?i)checkpoint shards|load(?:ing|ed)? (?:safetensors|weight|model|pipeline)|\bload weight|加载(?:模型|权重)"
+)
 PYTHON = re.compile(r"(?i)python|torch|pt_main|pt_data|ray|train|deepspeed|vllm|sglang|\[?rank")
 
 
@@ -66,7 +68,9 @@ def host_memory(case: Case) -> Iterator[Finding]:
 
 def _ranks_killed(case: Case) -> list[int | None]:
     codes = [e.rank for e in case.of("exit.report") if e.get("code") in ("-9", "137")]
-    tasks = [int(e.get("tasks")) for e in case.of("exit.slurm") if e.get("tasks").isdecimal() and "Kill" in e.get("what")]
+    tasks = [
+        int(e.get("tasks")) for e in case.of("exit.slurm") if e.get("tasks").isdecimal() and "Kill" in e.get("what")
+    ]
     return [*codes, *tasks]
 
 
@@ -92,7 +96,9 @@ def _rank_of_local(case: Case, event: Event) -> int | None:
     return seated[0] if len(seated) == 1 else local if len(case.layout.nodes) <= 1 else None
 
 
-@rule("The earliest exception that is not itself a consequence names the rank; torchelastic's 'first failure' may be a victim.")
+@rule(
+    "The earliest exception that is not itself a consequence names the rank; torchelastic's 'first failure' may be a victim."
+)
 def exception(case: Case) -> Iterator[Finding]:
     own = [e for e in case.of("app.exception") if not e.get("symptom") and "OutOfMemory" not in e.get("type")]
     own = [e for e in own if "CUDA error" not in e.get("message") and "CUDA out of memory" not in e.get("message")]
@@ -149,7 +155,9 @@ def _busy(case: Case) -> list[Event]:
     """Work of ranks that do not themselves wait in a collective; work without a rank is the main process's."""
     waiting = set(case.timed_out()) | {e.rank for e in case.of("c10d.unique_id")}
     work = [e for e in case.of("app.work") if (e.rank if e.rank is not None else 0) not in waiting]
-    return [e for e in work if case.layout.size() is None or (e.rank or 0) < (case.layout.size() or 0) or e.rank is None]
+    return [
+        e for e in work if case.layout.size() is None or (e.rank or 0) < (case.layout.size() or 0) or e.rank is None
+    ]
 
 
 @rule("While the others time out, a rank that prepares, loads or saves is the one they wait for.")
@@ -215,4 +223,6 @@ def disk_full(case: Case) -> Iterator[Finding]:
 def node_down(case: Case) -> Iterator[Finding]:
     told = case.of("exit.nodefail")
     if told:
-        yield finding("host.node-down", HARDWARE - 30, told, nodes=case.nodes(told)[:1], why="the scheduler lost the node")
+        yield finding(
+            "host.node-down", HARDWARE - 30, told, nodes=case.nodes(told)[:1], why="the scheduler lost the node"
+        )

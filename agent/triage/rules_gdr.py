@@ -24,7 +24,9 @@ def _without_gdr(case: Case) -> list[Event]:
     return [e for events in by_node.values() if not any("GDRDMA" in x.get("via") for x in events) for e in events]
 
 
-@rule("GPUDirect is off where a variable says so, where the NIC is across the socket, or where no peer-memory module is loaded.")
+@rule(
+    "GPUDirect is off where a variable says so, where the NIC is across the socket, or where no peer-memory module is loaded."
+)
 def gdr_off(case: Case) -> Iterator[Finding]:
     plain, told = _without_gdr(case), case.of("nccl.gdr_off")
     if not plain and not told:

@@ -21,14 +21,25 @@ XIDS = {
     **dict.fromkeys((13, 31, 32, 69), "gpu.app-fault"),
     **dict.fromkeys((61, 62, 110, 121, 136, 143), "gpu.hardware"),
 }
-ORDER = ("gpu.fell-off-bus", "gpu.ecc-uncorrectable", "gpu.nvlink-error", "gpu.gsp-timeout", "gpu.hardware", "gpu.app-fault")
+ORDER = (
+    "gpu.fell-off-bus",
+    "gpu.ecc-uncorrectable",
+    "gpu.nvlink-error",
+    "gpu.gsp-timeout",
+    "gpu.hardware",
+    "gpu.app-fault",
+)
 STALE_S = 86_400.0  # a kernel message a day before the job is context: its clock cannot be a time zone off by that much
 THROTTLED = 0.85  # of the usual clock of the other GPUs
 
 
 def _stale(case: Case, event: Event) -> bool:
     at = case.time(event)
-    job = [t for e in case.of("c10d.timeout", "app.train", "c10d.async", "app.exception", "nccl.init") if (t := case.time(e))]
+    job = [
+        t
+        for e in case.of("c10d.timeout", "app.train", "c10d.async", "app.exception", "nccl.init")
+        if (t := case.time(e))
+    ]
     return at is not None and bool(job) and abs(at) > 1e8 and at < min(job) - STALE_S
 
 
@@ -69,7 +80,9 @@ def _seat(case: Case, node: str | None, bus: str, groups: int) -> tuple[int | No
     hit = _hit_ranks(case)
     if len(hit) == 1 and groups == 1:
         return hit[0], gpu if gpu is not None else layout.gpu(hit[0])
-    at = [r for r in sorted(layout.ranks) if gpu is not None and layout.gpu(r) == gpu and layout.node(r) in (node, None)]
+    at = [
+        r for r in sorted(layout.ranks) if gpu is not None and layout.gpu(r) == gpu and layout.node(r) in (node, None)
+    ]
     return (at[0] if len(at) == 1 else None), gpu
 
 
@@ -86,9 +99,13 @@ def _hit_ranks(case: Case) -> list[int]:
 
 @rule("A fatal SXid is a fault of the switch or of a link to it.")
 def sxid(case: Case) -> Iterator[Finding]:
-    fatal = [e for e in case.of("kernel.sxid") if not re.search(r"(?i)non-?fatal", e.get("what")) and not _stale(case, e)]
+    fatal = [
+        e for e in case.of("kernel.sxid") if not re.search(r"(?i)non-?fatal", e.get("what")) and not _stale(case, e)
+    ]
     if fatal:
-        yield finding("nvswitch.fault", HARDWARE - 2, fatal, nodes=case.nodes(fatal), why=f"SXid {fatal[0].get('sxid')}")
+        yield finding(
+            "nvswitch.fault", HARDWARE - 2, fatal, nodes=case.nodes(fatal), why=f"SXid {fatal[0].get('sxid')}"
+        )
 
 
 @rule("nvidia-smi cannot reach a GPU that the bus has lost.")
@@ -97,7 +114,9 @@ def lost_gpu(case: Case) -> Iterator[Finding]:
     if lost:
         node, bus = case.node(lost[0]), lost[0].get("bus")
         rank, gpu = _seat(case, node, bus, 1) if bus else (None, None)
-        yield finding("gpu.fell-off-bus", HARDWARE - 3, lost, nodes=[node], ranks=[rank], gpus=[gpu], why="the GPU is lost")
+        yield finding(
+            "gpu.fell-off-bus", HARDWARE - 3, lost, nodes=[node], ranks=[rank], gpus=[gpu], why="the GPU is lost"
+        )
 
 
 CUDA_KINDS = (
@@ -186,8 +205,12 @@ def fabric_manager(case: Case) -> Iterator[Finding]:
 
 @rule("NVLS binds multicast memory through the fabric manager; a refusal there is its state, not the program's.")
 def multicast(case: Case) -> Iterator[Finding]:
-    warned = [e for e in case.of("nccl.warn") if re.search(r"nvls|NVLS|[Mm]ulticast", f"{e.get('where')} {e.get('message')}")]
-    refused = [e for e in warned if re.search(r"(?i)cuda (?:failure|error)|failed to bind|CUDA_ERROR", e.get("message"))]
+    warned = [
+        e for e in case.of("nccl.warn") if re.search(r"nvls|NVLS|[Mm]ulticast", f"{e.get('where')} {e.get('message')}")
+    ]
+    refused = [
+        e for e in warned if re.search(r"(?i)cuda (?:failure|error)|failed to bind|CUDA_ERROR", e.get("message"))
+    ]
     if refused:
         yield finding("nvswitch.nvls-multicast", CONFIGURED, refused, nodes=case.nodes(refused),
                       why="NVLS multicast memory cannot be set up", confidence=0.9)  # fmt: skip
@@ -239,7 +262,9 @@ def translation(case: Case) -> Iterator[Finding]:
     nodes = case.nodes(redirecting) or case.nodes(faults) or list(dict.fromkeys(peers)) or case.nodes(denied)
     told = bool(faults or redirecting)
     kernel = case.of("signature.iommu-on")[:1] if faults else []
-    weight = CONFIGURED - 2 if told and (faults or bench_hung(case) or denied) else SLOW - 2 if told else CONFIGURED - 12
+    weight = (
+        CONFIGURED - 2 if told and (faults or bench_hung(case) or denied) else SLOW - 2 if told else CONFIGURED - 12
+    )
     yield finding("pcie.acs-iommu", weight, [*faults[:1], *redirecting[:1], *denied[:1], *kernel], nodes=nodes,
                   why="PCIe redirects peer-to-peer traffic", confidence=0.9 if told else 0.6)  # fmt: skip
 
@@ -253,10 +278,14 @@ def bench_hung(case: Case) -> bool:
 @rule("GeForce boards without working peer-to-peer hang where the driver still offers it.")
 def consumer(case: Case) -> Iterator[Finding]:
     told = case.of("signature.consumer-p2p")
-    names = [e for e in case.of("bench.rank", "smi.list", "smi.gpu") if re.search(r"GeForce|RTX [2345]0[5-9]0", e.get("name"))]
+    names = [
+        e
+        for e in case.of("bench.rank", "smi.list", "smi.gpu")
+        if re.search(r"GeForce|RTX [2345]0[5-9]0", e.get("name"))
+    ]
     p2p = case.of("nccl.p2p")
     early = [e for e in case.timed_out().values() if (e.number("seq") or 99) <= 3]
-    if told or (names and p2p and (bench_hung(case) or (early and not case.trained()))):
+    if told or (names and p2p and (bench_hung(case) or (early and not case.has("app.step")))):
         shown = [*told[:1], *names[:1], *p2p[:1], *case.of("smi.driver")[:1]]
         yield finding("p2p.consumer-gpu", FAILED - 2, shown, nodes=case.nodes([*names, *p2p, *told])[:1],
                       why="peer-to-peer does not work on these boards", confidence=0.8)  # fmt: skip
@@ -264,7 +293,11 @@ def consumer(case: Case) -> Iterator[Finding]:
 
 @rule("A link narrower than the device can do is a slot, riser or contact; a low speed at idle is power saving.")
 def narrow_link(case: Case) -> Iterator[Finding]:
-    links = [e for e in case.of("pcie.link") if "cap_width" in e.detail and re.search(r"NVIDIA|Mellanox|ConnectX", e.get("name"))]
+    links = [
+        e
+        for e in case.of("pcie.link")
+        if "cap_width" in e.detail and re.search(r"NVIDIA|Mellanox|ConnectX", e.get("name"))
+    ]
     narrow = [e for e in links if (e.number("width") or 0) < (e.number("cap_width") or 0)]
     rows = [e for e in case.of("gpu.row") if e.number("pcie.link.width.max")]
     narrow += [e for e in rows if (e.number("pcie.link.width.current") or 99) < (e.number("pcie.link.width.max") or 0)]

@@ -117,6 +117,19 @@ def out_of_step(case: Case) -> Iterator[Finding]:
                       why=f"rank {listed(odd)} is in another collective than the others", confidence=0.85)  # fmt: skip
 
 
+@rule("Ranks that log different keys with synchronisation make different numbers of collectives.")
+def other_keys(case: Case) -> Iterator[Finding]:
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for event in case.of("app.keys"):
+        if event.rank is not None and event.rank not in groups[(event.get("keys"),)]:
+            groups[(event.get("keys"),)].append(event.rank)
+    odd = _smaller(groups)
+    if odd and case.timed_out():
+        shown = [e for e in case.of("app.keys") if e.rank in odd]
+        yield finding("nccl.collective-mismatch", MISMATCHED - 2, shown, ranks=odd, nodes=_nodes(case, odd),
+                      why=f"rank {listed(odd)} logs other keys", confidence=0.8)  # fmt: skip
+
+
 @rule("A rank whose last enqueued collective is older than the others' never called the one they wait in.")
 def lower_enqueued(case: Case) -> Iterator[Finding]:
     newest: dict[int, Event] = {}
@@ -151,7 +164,9 @@ def unreachable(case: Case) -> Iterator[Finding]:
     if not missing and not process:
         return
     ranks = sorted({int(n) for e in missing for n in NUMBERS.findall(e.get("ranks"))})
-    gpus = [int(n) for e in process for n in NUMBERS.findall(e.get("gpus"))] or [e.gpu for e in missing if e.gpu is not None]
+    gpus = [int(n) for e in process for n in NUMBERS.findall(e.get("gpus"))] or [
+        e.gpu for e in missing if e.gpu is not None
+    ]
     nodes = case.nodes(process) or [n for e in missing if (n := e.node)] or _nodes(case, ranks)
     yield finding("app.rank-hung", FAILED + 4, [*missing[:1], *process[:1], *case.of("ras.dead")[:1]], ranks=ranks,
                   nodes=nodes, gpus=gpus, why="RAS gets no answer from it", confidence=0.9)  # fmt: skip
@@ -219,7 +234,7 @@ def duplicates(case: Case) -> Iterator[Finding]:
     generic = case.of("signature.shared-gpu")
     if told or generic:
         ranks = [r for e in told for r in (e.rank, int(e.get("other")))]
-        yield finding("nccl.duplicate-gpu", CONFIGURED, [*told[:2], *generic[:1]], nodes=case.nodes([*told, *generic]),
+        yield finding("nccl.duplicate-gpu", CONFIGURED, [*told[:4], *generic[:1]], nodes=case.nodes([*told, *generic]),
                       ranks=ranks, why="two ranks use the same GPU", confidence=0.95)  # fmt: skip
 
 

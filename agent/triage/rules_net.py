@@ -33,12 +33,14 @@ def _interfaces(case: Case) -> dict[str, Event]:
 def _never_met(case: Case) -> bool:
     """The job failed or hung before its ranks had all connected."""
     early = [e for e in case.timed_out().values() if (e.number("seq") or 99) <= 3]
-    return not case.trained() and (case.hung_in_init() or case.has("nccl.connect", "nccl.closed") or bool(early))
+    return not case.ran() and (case.hung_in_init() or case.has("nccl.connect", "nccl.closed") or bool(early))
 
 
 def _several_nodes(case: Case) -> bool:
     started = {e.node for e in case.of("nccl.init")}
-    return len(case.layout.nodes) > 1 or (len(started) == 1 and (case.layout.size() or 0) > len(case.layout.node_of) > 0)
+    return len(case.layout.nodes) > 1 or (
+        len(started) == 1 and (case.layout.size() or 0) > len(case.layout.node_of) > 0
+    )
 
 
 @rule("An address that exists on several nodes, or that never leaves its machine, cannot connect nodes.")
@@ -52,7 +54,9 @@ def local_interface(case: Case) -> Iterator[Finding]:
     bad = {
         node: e
         for node, e in chosen.items()
-        if LOCAL_IFACE.fullmatch(e.get("iface")) or LOCAL_ADDRESS.fullmatch(e.get("addr")) or len(owners[e.get("addr")]) > 1
+        if LOCAL_IFACE.fullmatch(e.get("iface"))
+        or LOCAL_ADDRESS.fullmatch(e.get("addr"))
+        or len(owners[e.get("addr")]) > 1
     }
     if bad:
         yield _wrong_interface(case, bad, CONFIGURED + 3, 0.95)
@@ -108,7 +112,7 @@ def port_blocked(case: Case) -> Iterator[Finding]:
     firewall = case.of("host.firewall")
     tries = [e for e in case.of("nccl.connect") if BLOCKED.search(e.get("error")) or firewall]
     tries += [e for e in case.of("c10d.client_failed") if e.get("errno") == "113"]
-    if not tries or case.trained():
+    if not tries or case.ran():
         return
     peers = [case.layout.resolve(e.get("peer")) for e in tries if e.get("peer")]
     nodes = list(dict.fromkeys(peers)) or case.nodes(firewall)
@@ -123,8 +127,14 @@ def port_blocked(case: Case) -> Iterator[Finding]:
 @rule("A service-mesh proxy takes NCCL's raw TCP connections before they reach the rank.")
 def proxy_sidecar(case: Case) -> Iterator[Finding]:
     proxies = case.of("signature.sidecar")
-    if proxies and not case.trained() and (case.hung_in_init() or case.stopped() or case.has("nccl.connect", "nccl.closed")):
-        yield finding("net.proxy-sidecar", CONFIGURED, [*proxies[:2], *case.began()[:1]], why=proxies[0].line.body.strip())
+    if (
+        proxies
+        and not case.ran()
+        and (case.hung_in_init() or case.stopped() or case.has("nccl.connect", "nccl.closed"))
+    ):
+        yield finding(
+            "net.proxy-sidecar", CONFIGURED, [*proxies[:2], *case.began()[:1]], why=proxies[0].line.body.strip()
+        )
 
 
 @rule("A peer that is no node of the job closed or garbled a bootstrap connection: something scanned the port.")
@@ -134,9 +144,11 @@ def stray_connection(case: Case) -> Iterator[Finding]:
         e for e in case.of("nccl.closed")
         if ADDRESS.fullmatch(e.get("peer")) and case.layout.addresses and not case.layout.knows(e.get("peer"))
     ]  # fmt: skip
-    if (strangers and not case.trained()) or garbled:
+    if (strangers and not case.ran()) or garbled:
         who = strangers[0].get("peer") if strangers else "an unknown client"
-        yield finding("net.stray-connection", REFUSED + 2, [*strangers, *garbled], why=f"{who} is not a node of this job")
+        yield finding(
+            "net.stray-connection", REFUSED + 2, [*strangers, *garbled], why=f"{who} is not a node of this job"
+        )
 
 
 @rule("The address is taken: another process listens on the rendezvous port.")
@@ -154,7 +166,7 @@ def port_in_use(case: Case) -> Iterator[Finding]:
 @rule("A name that does not resolve stops the rank that asks for it.")
 def name_resolution(case: Case) -> Iterator[Finding]:
     names = case.of("signature.name-resolution")
-    if names and case.stopped() and not case.trained():
+    if names and case.stopped() and not case.ran():
         yield finding("rdzv.hostname-resolution", REFUSED + 1, names, nodes=case.nodes(names), ranks=_ranks(names),
                       why="the host name of the rendezvous does not resolve there")  # fmt: skip
 
@@ -179,7 +191,7 @@ def clients_missing(case: Case) -> Iterator[Finding]:
 @rule("A client that never reaches the store has a wrong address, or the store's node is out of reach.")
 def master_unreachable(case: Case) -> Iterator[Finding]:
     late = case.of("c10d.client_timeout")
-    if not late or case.has("c10d.clients") or case.trained():
+    if not late or case.has("c10d.clients"):
         return
     callers = case.nodes(late)
     peers = {case.layout.resolve(e.get("peer")) for e in late if e.get("peer")} & set(case.layout.nodes)
@@ -201,7 +213,9 @@ def store_lost(case: Case) -> Iterator[Finding]:
                   why="every other rank lost the store that rank 0 hosts", confidence=0.85 if own else 0.65)  # fmt: skip
 
 
-@rule("Gloo advertises the address its own name or GLOO_SOCKET_IFNAME gives; loopback cannot be reached from elsewhere.")
+@rule(
+    "Gloo advertises the address its own name or GLOO_SOCKET_IFNAME gives; loopback cannot be reached from elsewhere."
+)
 def gloo_interface(case: Case) -> Iterator[Finding]:
     nameless = case.of("signature.gloo-interface")
     loopback = [e for e in case.of("c10d.gloo") if re.match(r"127\.|::1|localhost", e.get("peer").strip("["))]

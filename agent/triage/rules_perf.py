@@ -16,7 +16,13 @@ SLOW_PAIR = 0.75  # of the usual pair
 GIB = 1 << 30
 # All-reduce bus bandwidth in GB/s of one 8-GPU node below which it is at fault.
 # Sources: AzNHC thresholds for ND H100 v5, H200 and NDm A100 v4; ml-engineering's tables; 20 % below for the rest.
-FLOORS = ((r"H200", 431.0), (r"H100.*HBM3|H100.*SXM", 430.0), (r"B200", 592.0), (r"A100-SXM", 205.0), (r"V100-SXM", 104.0))
+FLOORS = (
+    (r"H200", 431.0),
+    (r"H100.*HBM3|H100.*SXM", 430.0),
+    (r"B200", 592.0),
+    (r"A100-SXM", 205.0),
+    (r"V100-SXM", 104.0),
+)
 
 
 def peaks(case: Case) -> dict[str, tuple[float, Event]]:
@@ -76,7 +82,9 @@ def single_nic(case: Case) -> Iterator[Finding]:
     if len(up) > 1 or many or (chosen and case.has("bench.row")):
         average = [e for e in case.of("bench.end")][:1]
         shown = [*chosen[:1], *few[:1], *case.of("nccl.ib")[:1], *average]
-        yield finding("perf.single-nic", SLOW + 5, shown, nodes=sets, why="NCCL uses one adapter of several", confidence=0.9)
+        yield finding(
+            "perf.single-nic", SLOW + 5, shown, nodes=sets, why="NCCL uses one adapter of several", confidence=0.9
+        )
 
 
 def _devices(event: Event) -> list[str]:

@@ -71,7 +71,9 @@ def kernel_port(case: Case) -> Iterator[Finding]:
             continue
         kind = "rdma.port-flap" if len(downs) > 1 else "rdma.port-down"
         weight = HARDWARE if case.has("nccl.completion", "nccl.async") or not case.stopped() else SLOW
-        yield finding(kind, weight, downs[:2], nodes=[node], nics=[nic], why=f"the kernel saw {nic} go down {len(downs)}×")
+        yield finding(
+            kind, weight, downs[:2], nodes=[node], nics=[nic], why=f"the kernel saw {nic} go down {len(downs)}×"
+        )
 
 
 @rule("Asynchronous port events name their own node; errors followed by 'active' again mean that the link flaps.")
@@ -120,7 +122,9 @@ def endpoint_vote(case: Case) -> Iterator[Finding]:
         yield finding("rdma.peer-lost", REFUSED - 3, [*telling[:2], *power[:1]], nodes=common,
                       why=f"{common[0]} is an end of every one of {len(links)} failed pairs", confidence=0.9)  # fmt: skip
     elif len(links) > 2:
-        yield finding("rdma.fabric-lossy", REFUSED - 6, named, why="failed pairs have no node in common", confidence=0.7)
+        yield finding(
+            "rdma.fabric-lossy", REFUSED - 6, named, why="failed pairs have no node in common", confidence=0.7
+        )
 
 
 @rule("RoCE that fails at the first transfer, before any step, addresses its peer by a GID that is not routed.")
@@ -128,7 +132,7 @@ def first_write_lost(case: Case) -> Iterator[Finding]:
     lost = [e for e in case.of("nccl.completion") if e.get("status") == RETRY_EXCEEDED]
     roce = any(layer == "RoCE" for nics in hca_sets(case).values() for layer in nics.values()) or case.has("gid")
     both = len(case.nodes(lost)) > 1 or any(not e.get("peer") for e in lost)
-    if lost and roce and both and not case.trained() and not case.has("bench.row"):
+    if lost and roce and both and (case.has("gid") or not case.has("app.train", "bench.row")):
         routable = [e for e in case.of("gid") if e.get("version") == "v2" and e.get("addr")]
         yield finding("rdma.gid-index", REFUSED - 2, [*lost[:2], *routable[:2]], nodes=_odd_gid(case),
                       why="the very first RDMA transfer timed out on RoCE", confidence=0.75)  # fmt: skip
@@ -170,7 +174,9 @@ def _separate_rails(case: Case, failed: list[Event]) -> bool:
     routed = [(a, b) for a, b in gids if not a.startswith("fe80") and not b.startswith("fe80")]
     timed_out = any(re.search(r"timed out|[Nn]o route|unreachable", e.get("error")) for e in failed)
     many = any(len(nics) > 1 for nics in hca_sets(case).values())
-    return timed_out and (bool(_losses(case)) or len(networks) > 1 or bool(routed) or (many and not gids and not case.has("gid")))
+    return timed_out and (
+        bool(_losses(case)) or len(networks) > 1 or bool(routed) or (many and not gids and not case.has("gid"))
+    )
 
 
 def _wrong_hca(case: Case, failed: list[Event]) -> Iterator[Finding]:
@@ -188,7 +194,7 @@ def _wrong_hca(case: Case, failed: list[Event]) -> Iterator[Finding]:
 @rule("Nodes that use different sets of devices pair rails wrongly; the node that differs is the odd one.")
 def device_sets(case: Case) -> Iterator[Finding]:
     sets = {n: frozenset(nics) for n, nics in hca_sets(case).items() if nics}
-    if len(set(sets.values())) < 2 or case.trained() or case.has("bench.row"):
+    if len(set(sets.values())) < 2 or case.ran():
         return
     rates = {(e.node, e.nic): r for e in case.of("port", "port.sysfs") if (r := rate_gbps(e))}
     best = max(rates.values(), default=0.0)
@@ -199,7 +205,7 @@ def device_sets(case: Case) -> Iterator[Finding]:
         nodes, nics = _odd_sets(sets)
     shown = [e for e in case.of("port.sysfs", "port") if (e.node, e.nic) in slow]
     lines = [e for e in case.of("nccl.ib") if e.node in nodes]
-    yield finding("rdma.nic-set-mismatch", SLOW + 2, [*lines[:1], *shown[:2]], nodes=nodes, nics=nics,
+    yield finding("rdma.nic-set-mismatch", SLOW + 6 if slow else SLOW + 2, [*lines[:1], *shown[:2]], nodes=nodes, nics=nics,
                   why="its devices differ from those of the other nodes", confidence=0.75)  # fmt: skip
 
 
@@ -239,9 +245,13 @@ def local_length(case: Case) -> Iterator[Finding]:
                       why="the receiver got more than its buffer holds")  # fmt: skip
 
 
-@rule("Memory that cannot be registered: out of locked memory by limit, out of queue pairs by device, or not registrable.")
+@rule(
+    "Memory that cannot be registered: out of locked memory by limit, out of queue pairs by device, or not registrable."
+)
 def verbs_resources(case: Case) -> Iterator[Finding]:
-    failed = [e for e in case.of("nccl.verbs") if re.search(r"reg_mr|create_qp|create_cq|alloc_pd|reg_dmabuf", e.get("call"))]
+    failed = [
+        e for e in case.of("nccl.verbs") if re.search(r"reg_mr|create_qp|create_cq|alloc_pd|reg_dmabuf", e.get("call"))
+    ]
     if not failed:
         return
     no_memory = [e for e in failed if re.search(r"Cannot allocate|ENOMEM", e.get("error")) or not e.get("error")]

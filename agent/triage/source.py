@@ -81,12 +81,16 @@ def _walk(folder: Path, budget: Budget) -> Iterator[tuple[str, Path]]:
 
 def binary(name: str, head: bytes) -> bool:
     """Whether a file is none of the texts and dumps that triage reads."""
-    return name.lower().endswith(SKIPPED) or (b"\0" in head and head[:1] != b"\x80" and head[:2] not in (b"\xff\xfe", b"\xfe\xff"))
+    return name.lower().endswith(SKIPPED) or (
+        b"\0" in head and head[:1] != b"\x80" and head[:2] not in (b"\xff\xfe", b"\xfe\xff")
+    )
 
 
 def dumplike(name: str, head: bytes) -> bool:
     """A pickle, or JSON that is a dump of the flight recorder or of RAS."""
-    return head[:1] == b"\x80" or (head.lstrip()[:1] == b"{" and (b'"entries"' in head or b'"communicators' in head or b'"missing_ranks' in head))
+    return head[:1] == b"\x80" or (
+        head.lstrip()[:1] == b"{" and (b'"entries"' in head or b'"communicators' in head or b'"missing_ranks' in head)
+    )
 
 
 def packed(name: str) -> bool:
