@@ -105,7 +105,9 @@ class Conversation:
     async def send(self, message: wire.FromAgent) -> None:
         async with self.writing:
             self.writer.write(wire.encode(message))
-            await asyncio.wait_for(self.writer.drain(), STALLED_S)
+            stalled = asyncio.get_running_loop().call_later(STALLED_S, self.writer.transport.abort)
+            await self.writer.drain()
+            stalled.cancel()
 
     async def listen(self) -> None:
         while True:
@@ -150,12 +152,11 @@ class Conversation:
         while True:
             await self.send_events()
             await self.send_level()
-            try:
-                await asyncio.wait_for(self.news.wait(), wire.HEARTBEAT_S / 2)
-            except asyncio.TimeoutError:
-                continue
-            finally:
-                self.news.clear()
+            # not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop
+            pulse = asyncio.get_running_loop().call_later(wire.HEARTBEAT_S / 2, self.news.set)
+            await self.news.wait()
+            pulse.cancel()
+            self.news.clear()
 
     async def send_events(self) -> None:
         while True:

@@ -29,7 +29,7 @@ from jobs.run_folder import RunFolder
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.25
-TERMINATION_S = 5.0
+TERMINATION_S = 3.0
 """From SIGTERM to SIGKILL: torchrun needs half a second to end ranks that do not resist."""
 SETTLE_S = 5.0
 """How long what the launcher left behind may take to end by itself."""
@@ -198,7 +198,7 @@ class Keeper:
         if self.kept.phase == "ended":
             return
         request = self.request()
-        if request is None or not request.hard:
+        if not self.launcher_status and (request is None or not request.hard):
             self.settle()
         self.remember()
         while alive := family.put_down(self.find, self.reap, PUT_DOWN_S)[1]:
@@ -208,7 +208,7 @@ class Keeper:
         self.end(*self.verdict(request is not None))
 
     def settle(self) -> None:
-        """What ended in order may still be closing files."""
+        """Ranks of a launcher that ended in order may still be closing files; those of a dead one are orphans."""
         deadline = time.monotonic() + SETTLE_S
         while self.find() and time.monotonic() < deadline and self.terminated_at is None:
             self.remember()

@@ -70,7 +70,7 @@ class OrderBook:
         deadline = max(0.0, min(order.deadline_s, DEADLINE_LIMIT_S))
         done, _ = await asyncio.wait([task], timeout=deadline)
         if done:
-            return task.result()
+            return outcome(order, task)
         return Reply(
             order.id,
             False,
@@ -87,8 +87,9 @@ class OrderBook:
             if not isinstance(order.body, wire.Kill):  # ending a run is safe to repeat and may be what frees the disk
                 failed = refusal.of_os_error(error, "cannot write the order down")
                 return self.finish(order, operator, Reply(order.id, False, error=failed.message, hint=failed.hint))
-        reply = await self.answer(order, operator)
-        return await asyncio.to_thread(self.finish, order, operator, reply)
+        answering = asyncio.ensure_future(self.answer(order, operator))
+        await asyncio.wait([answering])
+        return await asyncio.to_thread(self.finish, order, operator, outcome(order, answering))
 
     def finish(self, order: Order, operator: str, reply: Reply) -> Reply:
         """Writes the outcome down, as far as the disk takes it, and remembers it."""
@@ -133,3 +134,12 @@ class OrderBook:
         except OSError as error:
             failed = refusal.of_os_error(error, f"cannot {type(order.body).__name__.lower()}")
             return Reply(order.id, False, error=failed.message, hint=failed.hint)
+
+
+def outcome(order: Order, task: asyncio.Task[Reply]) -> Reply:
+    """The task's Reply; a fault of ours is logged whole and answered, for a console must not wait for what died."""
+    fault = task.exception()
+    if fault is None:
+        return task.result()
+    LOG.error("order %s failed", order, exc_info=fault)
+    return Reply(order.id, False, error=f"the agent failed: {type(fault).__name__}: {fault}", hint="See serve.log.")

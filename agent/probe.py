@@ -44,6 +44,7 @@ class Probe:
         self.child: asyncio.subprocess.Process | None = None
         self.left: asyncio.subprocess.Process | None = None
         self.not_before = 0.0
+        self.asking = asyncio.Lock()
 
     @property
     def age_s(self) -> float | None:
@@ -58,7 +59,11 @@ class Probe:
         return self.stuck or self.sample.note
 
     async def refresh(self) -> None:
-        """Asks once. Returns after `deadline_s` at the latest."""
+        """Asks once; whoever else asks meanwhile waits for his turn. Takes `deadline_s` at the most."""
+        async with self.asking:
+            await self.ask_once()
+
+    async def ask_once(self) -> None:
         now = time.monotonic()
         if now < self.not_before or self.waiting_for_left():
             return

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import logging.handlers
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -156,14 +157,16 @@ def serve(state: StateFolder, idle_s: float = IDLE_S) -> int:
         asyncio.run(begin(state, place, idle_s))
     except OSError as error:
         raise of_os_error(error, "the agent cannot start", state.path) from error
-    os.close(lock)
-    # threads that hang in a file system must not keep a daemon from ending
-    logging.shutdown()
-    os._exit(0)
+    return 0
 
 
 async def begin(state: StateFolder, place: Door, idle_s: float) -> None:
-    await Daemon(state, place, idle_s).run()
+    daemon = Daemon(state, place, idle_s)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.over.set)
+    await daemon.run()
+    # threads that hang in a file system must not keep a daemon from ending
+    logging.shutdown()
+    os._exit(0)
 
 
 def set_up_log(state: StateFolder) -> None:
