@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from console.target import Target
 
 CONNECT_TIMEOUT_S = 6.0
 HANDSHAKE_TIMEOUT_S = 12.0
+BUSY_PAUSES_S = (0.1, 0.2, 0.5, 1.0)
 OPEN_TIMEOUT_S = 12.0
 KEEPALIVE_S = 15
 """Keeps middleboxes from forgetting an idle connection; a dead peer is noticed by `console.talk`."""
@@ -84,11 +87,23 @@ class Dialler:
         connections: list[Connection] = []
         try:
             for hop in (*route.hops, route):
-                connections.append(self._connect(hop, connections[-1] if connections else None))
+                connections.append(self._patiently(hop, connections[-1] if connections else None))
             return ChannelStream(connections, _execute(connections[-1], route, command), "ssh")
         except BaseException:
             hang_up(connections)
             raise
+
+    def _patiently(self, route: Route, through: Connection | None) -> Connection:
+        """Again after a moment where an sshd with too many log-ins at once hangs up."""
+        for pause_s in BUSY_PAUSES_S:
+            began = time.monotonic()
+            try:
+                return self._connect(route, through)
+            except Refusal as refusal:
+                if refusal.kind != "max-startups" or time.monotonic() - began > CONNECT_TIMEOUT_S:
+                    raise
+            time.sleep(pause_s * random.uniform(0.5, 1.0))
+        return self._connect(route, through)
 
     def _connect(self, route: Route, through: Connection | None) -> Connection:
         """Reach the sshd, check its key, log in. Raises Refusal."""
