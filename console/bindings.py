@@ -66,7 +66,7 @@ TABLE: tuple[Key, ...] = (
     Key("log.follow", "f", "follow", _("follow"), _("Follow the end of the log, or stop following"), ("log",)),
     Key("new.launch", "ctrl+s", "launch", _("launch"), _("Start this run on the chosen node"), ("new",)),
     Key("new.editor", "ctrl+e", "edit", _("edit spec"), _("Put the cursor into the spec"), ("new",)),
-    Key("back", "escape", "back", _("back"), _("Back one screen, or clear the filter; never quits"), ("screen",)),
+    Key("back", "escape", "back", _("back"), _("Back, or clear the filter; never quits"), ("screen",)),
     Key("fleet", "1", "section('fleet')", _("fleet"), _("All nodes and their GPUs"), (EVERYWHERE,)),
     Key("runs", "2", "section('runs')", _("runs"), _("All runs, live and ended"), (EVERYWHERE,)),
     Key("checks", "3", "absent('Checks')", _("checks"), _("Not in this version"), (EVERYWHERE,), False, False),

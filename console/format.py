@@ -67,16 +67,23 @@ def figure(value: float | None) -> str:
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     size_of = abs(value)
-    return f"{value:.2e}" if size_of < 1e-3 or size_of >= 1e5 else f"{value:.4g}"
+    if 1e-3 <= size_of < 1e5:
+        return f"{value:.4g}"
+    mantissa, _e, exponent = f"{value:.2e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def count(value: float | None) -> str:
     """A count with thin grouping: ``12 345``."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}".replace(",", "\u202f")
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{round(value):,}".replace(",", "\u202f")
 
 
 def tokens_s(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{count(value)} tok/s"
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{count(value)} tok/s" if value < 99_999.5 else f"{three_digits(value / 1000)}k tok/s"
 
 
 def duration(seconds: float | None) -> str:

@@ -33,10 +33,15 @@ class DeckScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Lines(self.header, id="header", focus=False)
         yield from self.content()
+        yield from self.foot()
         yield KeyBar((self.PLACE, "screen", EVERYWHERE), id="keys")
 
     def content(self) -> ComposeResult:
         raise NotImplementedError
+
+    def foot(self) -> ComposeResult:
+        """What stands between the content and the line of keys."""
+        yield from ()
 
     def title_line(self) -> Line:
         """Where one is, for the left of the header."""
@@ -67,7 +72,7 @@ class DeckScreen(Screen[None]):
             self.dismiss()
 
     def header(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        left: Line = ((" tunedeck ", "badge"), (" ", "text"), *self.title_line())
+        left: Line = ((" tunedeck  ", "dim"), *self.title_line())
         return [spread(left, join([self.waiting(), self.held(), *self.totals(width)]), width - 1)]
 
     def held(self) -> Line:

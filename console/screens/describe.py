@@ -59,7 +59,7 @@ def gpu_lines(gpu: wire.Gpu, width: int) -> list[Line]:
     if gpu.lost:
         return [crop(join([left, ((f"✕ {one_line(gpu.lost)}", "bad"),)]), width)]
     watts = power(gpu.power_w) + (f" / {power(gpu.power_limit_w)}" if gpu.power_limit_w is not None else "")
-    right = join([heat(gpu.temperature_c), ((watts, "text"),)])
+    right = (*aligned(heat(gpu.temperature_c), 6, right=True), *aligned(((watts, "text"),), 16, right=True))
     slowed: Line = ((_("slowed: ") + ", ".join(gpu.throttle), "warn"),) if gpu.throttle else EMPTY
     ecc: Line = ((_("ECC {n}!").format(n=gpu.ecc_uncorrected), "bad"),) if gpu.ecc_uncorrected else EMPTY
     head = crop(join([left, slowed, ecc]), width - cells(right) - 2)
@@ -68,18 +68,18 @@ def gpu_lines(gpu: wire.Gpu, width: int) -> list[Line]:
 
 def gpu_bars(gpu: wire.Gpu, width: int) -> Line:
     figures = used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    room = max(4, (width - 22 - len(figures)) // 2)
+    room = max(8, width - 21 - 15)
     full = fraction(gpu.memory_used_bytes, gpu.memory_total_bytes)
     role = level(full, MEMORY_WARN, MEMORY_BAD)
     used = gpu.utilisation_percent
     return crop(
         (
             ("   util ", "dim"),
-            *bar(None if used is None else used / 100, room, "accent"),
+            *bar(None if used is None else used / 100, room // 2, "accent"),
             *aligned(busy(used), 5, right=True),
             ("  mem ", "dim"),
-            *bar(full, room, "accent" if role == "text" else role),
-            (" " + figures, role),
+            *bar(full, room - room // 2, "accent" if role == "text" else role),
+            *aligned(((figures, role),), 15, right=True),
         ),
         width,
     )

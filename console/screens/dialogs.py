@@ -13,6 +13,7 @@ from console.bindings import bindings
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import EMPTY, Line, wrapped
+from console.widgets.panel import entitle
 
 
 class Question(ModalScreen[bool]):
@@ -26,7 +27,7 @@ class Question(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
-            box.border_title = self.heading
+            entitle(box, self.heading)
             yield Lines(lambda width, _height: paragraphs(self.text, width), id="words", focus=False)
             with Horizontal(id="answers"):
                 yield Button(_("No (n)"), id="no", compact=True)
@@ -53,7 +54,7 @@ class Notice(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
-            box.border_title = self.heading
+            entitle(box, self.heading)
             yield Lines(lambda width, _height: self.words(width), id="words", focus=False)
             with Horizontal(id="answers"):
                 yield Button(_("Close (esc)"), id="close", compact=True)

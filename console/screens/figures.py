@@ -23,14 +23,14 @@ def run_figures(run: Run, last: dict[str, Any], node: Node, now: float, wall: fl
     items: list[tuple[str, Line]] = [
         (_("loss"), shown(figure(state.loss), "strong")),
         (_("speed"), shown(tokens_s(state.tokens_per_s))),
-        (_("elapsed"), shown(duration(elapsed))),
-        (_("step time"), shown(duration(state.step_time_s))),
+        (_("time"), shown(duration(elapsed))),
+        (_("pace"), shown(duration(state.step_time_s))),
         (_("lr"), shown(figure(state.learning_rate))),
-        (_("grad norm"), shown(figure(number(last.get("grad_norm"))))),
+        (_("grad"), shown(figure(number(last.get("grad_norm"))))),
         (_("epoch"), shown(figure(number(last.get("epoch"))))),
-        (_("last word"), shown(last_word(run, wall))),
+        (_("heard"), shown(last_word(run, wall))),
     ]
-    lines = [progress_line(run, width), *pairs(items, width, 9, columns=4 if width >= 72 else 2)]
+    lines = [progress_line(run, width), *pairs(items, width, 5, columns=4 if width >= 72 else 2)]
     lines.append(memory_line(run, str(last.get("memory_kind") or "")))
     return lines if node.live(now) or not run.live else faded(lines)
 

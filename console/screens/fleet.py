@@ -25,6 +25,7 @@ from console.strings import _
 from console.widgets.levels import busy, fullest, heat, memory, phase, utilisation
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, wrapped
+from console.widgets.panel import Panel, entitle
 from console.widgets.table import Column, Row, Table
 
 COLUMNS = (
@@ -86,16 +87,13 @@ class FleetScreen(Listing):
         yield Lines(self.banner, id="banner", focus=False)
         with Container(id="body"):
             with Vertical(id="left"):
-                with Vertical(classes="panel", id="nodes-panel") as panel:
-                    panel.border_title = _("Nodes")
+                with Panel(_("Nodes"), id="nodes-panel"):
                     yield Table(COLUMNS, self.rows, empty=_("No nodes."), id="nodes")
-                with Vertical(classes="panel", id="live-panel") as panel:
-                    panel.border_title = _("Runs")
+                with Panel(_("Runs"), id="live-panel"):
                     yield Table(RUN_COLUMNS, self.run_rows, empty=_("No runs yet. n starts one."), id="live")
-                with Vertical(classes="panel", id="events-panel") as panel:
-                    panel.border_title = _("Events")
+                with Panel(_("Events"), id="events-panel"):
                     yield Lines(self.event_lines, id="events")
-            with Vertical(classes="panel", id="detail-panel"):
+            with Panel(id="detail-panel"):
                 yield Lines(self.detail, id="detail")
 
     def on_mount(self) -> None:
@@ -125,9 +123,10 @@ class FleetScreen(Listing):
         banner.display = bool(self.banner(self.size.width or 80, 1))
         super().tick()
         nodes = self.query_one("#nodes", Table)
-        self.query_one("#detail-panel").border_title = nodes.cursor or ""
+        entitle(self.query_one("#detail-panel"), nodes.cursor or "")
         hidden = len(self.desk.fleet.nodes) - len(nodes.rows)
-        self.query_one("#nodes-panel").border_subtitle = _("{n} filtered out").format(n=hidden) if hidden else ""
+        note = _("{n} filtered out").format(n=hidden) if hidden else ""
+        entitle(self.query_one("#nodes-panel"), _("Nodes"), note)
 
     def rows(self) -> list[Row]:
         now = self.desk.clock()
@@ -165,7 +164,7 @@ class FleetScreen(Listing):
     @on(Table.Moved, "#nodes")
     def follow_cursor(self) -> None:
         self.query_one("#detail", Lines).scroll_home(animate=False)
-        self.query_one("#detail-panel").border_title = self.main_table().cursor or ""
+        entitle(self.query_one("#detail-panel"), self.main_table().cursor or "")
         self.query_one("#detail", Lines).renew()
 
     @on(Table.Chosen, "#nodes")

@@ -12,6 +12,7 @@ from console.bindings import Key, bindings, carried, spelled
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import EMPTY, Line, heading
+from console.widgets.panel import entitle
 
 
 class Help(ModalScreen[None]):
@@ -23,8 +24,7 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help") as box:
-            box.border_title = _("Keys")
-            box.border_subtitle = _("esc closes")
+            entitle(box, _("Keys"), _("esc closes"))
             yield Lines(self.keys_lines, id="words")
 
     def on_mount(self) -> None:
@@ -40,4 +40,4 @@ class Help(ModalScreen[None]):
 
 def explained(key: Key) -> Line:
     names = " ".join(spelled(one) for one in key.keys.split(","))
-    return ((f" {names:<12} ", "key"), (f"{key.description:<11} ", "strong"), (key.tooltip, "text"))
+    return ((f" {names:<10} ", "key"), (f"{key.description:<11} ", "strong"), (key.tooltip, "text"))

@@ -12,11 +12,8 @@ from console.widgets.table import Table
 
 
 class Listing(DeckScreen):
-    def compose(self) -> ComposeResult:
-        *above, keys = super().compose()
-        yield from above
+    def foot(self) -> ComposeResult:
         yield Filter()
-        yield keys
 
     @property
     def filter(self) -> Filter:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from console.bindings import bindings
 from console.fleet import LogTail
@@ -17,6 +16,7 @@ from console.screens.desk import Desk
 from console.strings import _
 from console.widgets.logpane import LogPane
 from console.widgets.paint import Line
+from console.widgets.panel import Panel, entitle
 
 _BAD = re.compile(r"\b(error|exception|traceback|fatal|critical|out of memory|abort)", re.IGNORECASE)
 _WARN = re.compile(r"\bwarn", re.IGNORECASE)
@@ -62,7 +62,7 @@ class LogScreen(DeckScreen):
         self.log_tail: LogTail | None = None
 
     def content(self) -> ComposeResult:
-        with Vertical(classes="panel", id="log-panel"):
+        with Panel(id="log-panel"):
             yield LogPane(self.lines, id="log")
 
     def title_line(self) -> Line:
@@ -94,9 +94,9 @@ class LogScreen(DeckScreen):
     def label(self) -> None:
         panel = self.query_one("#log-panel")
         state = _("following") if self.pane.following else _("held; f follows")
-        panel.border_title = f"{rank_name(self.rank)}, {state}"
         tail = self.log_tail
-        panel.border_subtitle = size(tail.size) if tail is not None and tail.offset is not None else ""
+        known = size(tail.size) if tail is not None and tail.offset is not None else ""
+        entitle(panel, f"{rank_name(self.rank)}, {state}", known)
 
     def action_follow(self) -> None:
         self.pane.toggle()

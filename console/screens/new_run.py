@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import Button, Input, Select, TextArea
 
@@ -24,6 +24,7 @@ from console.strings import _, plural
 from console.widgets.editor import SpecEditor
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, wrapped
+from console.widgets.panel import Panel, entitle
 from jobs.spec import Spec, SpecError
 
 LAUNCH_DEADLINE_S = 90.0
@@ -60,11 +61,10 @@ class NewRunScreen(DeckScreen):
         shipped = [(Text(name), name) for name in templates()]
         with Horizontal(id="choices"):
             node = Select([(Text(n), n) for n in nodes], prompt=_("which node?"), value=chosen, id="node", compact=True)
-            yield labelled(_("Node"), node)
-            yield labelled(_("Template"), Select(shipped, prompt=_("shipped specs"), id="template", compact=True))
-            yield labelled(_("File"), Input(placeholder=_("or a path, enter reads it"), id="path", compact=True))
-        with Vertical(classes="panel", id="spec-panel") as panel:
-            panel.border_title = _("Spec")
+            yield Choice(_("Node"), node)
+            yield Choice(_("Template"), Select(shipped, prompt=_("shipped specs"), id="template", compact=True))
+            yield Choice(_("File"), Input(placeholder=_("or a path, enter reads it"), id="path", compact=True))
+        with Panel(_("Spec"), id="spec-panel"):
             yield SpecEditor(self.draft.text, id="spec")
         with Horizontal(id="verdict-row"):
             yield Lines(self.verdict, id="verdict", focus=False)
@@ -166,7 +166,7 @@ class NewRunScreen(DeckScreen):
     def take(self, name: str, text: str) -> None:
         self.draft = Draft(self.node, text, name)
         self.query_one(SpecEditor).load_text(text)
-        self.query_one("#spec-panel").border_title = _("Spec: {name}").format(name=name)
+        entitle(self.query_one("#spec-panel"), _("Spec: {name}").format(name=name))
         self.check()
 
     @on(Button.Pressed, "#launch")
@@ -214,10 +214,15 @@ class NewRunScreen(DeckScreen):
         super().action_back()
 
 
-def labelled(label: str, widget: Select[str] | Input) -> Vertical:
-    box = Vertical(widget, classes="panel choice")
-    box.border_title = label
-    return box
+class Choice(Panel):
+    """One thing to choose, with its name in the frame."""
+
+    def __init__(self, label: str, widget: Select[str] | Input) -> None:
+        super().__init__(label, classes="choice")
+        self.widget = widget
+
+    def compose(self) -> ComposeResult:
+        yield self.widget
 
 
 def reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Container, Vertical
+from textual.containers import Container
 
 from console.bindings import bindings
 from console.fleet import Run
@@ -19,6 +19,7 @@ from console.screens.runs import COLUMNS, parted, run_table
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import Line
+from console.widgets.panel import Panel
 from console.widgets.table import Row, Table
 
 
@@ -32,11 +33,9 @@ class NodeScreen(DeckScreen):
 
     def content(self) -> ComposeResult:
         with Container(id="body"):
-            with Vertical(classes="panel", id="detail-panel") as panel:
-                panel.border_title = self.node
+            with Panel(self.node, id="detail-panel"):
                 yield Lines(self.detail, id="detail")
-            with Vertical(classes="panel", id="runs-panel") as panel:
-                panel.border_title = _("Runs")
+            with Panel(_("Runs"), id="runs-panel"):
                 yield Table(COLUMNS, self.rows, empty=_("No runs on this node. n starts one."), id="runs")
 
     def on_mount(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Container, Horizontal, Vertical
+from textual.containers import Container, Horizontal
 
 from console.bindings import bindings
 from console.fleet import History, LogTail, Run
@@ -21,6 +21,7 @@ from console.widgets.chart import Chart, Curve, Points
 from console.widgets.levels import run_phase
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, one_line, wrapped
+from console.widgets.panel import Panel, entitle
 
 
 class RunScreen(DeckScreen):
@@ -43,10 +44,9 @@ class RunScreen(DeckScreen):
             yield self.chart("learning_rate", _("Learning rate"), figure, from_zero=True)
             yield self.chart("grad_norm", _("Gradient norm"), figure)
         with Horizontal(id="below"):
-            with Vertical(classes="panel", id="tail-panel"):
+            with Panel(id="tail-panel"):
                 yield Lines(self.tail_lines, id="tail", focus=False)
-            with Vertical(classes="panel", id="events-panel") as panel:
-                panel.border_title = _("Events")
+            with Panel(_("Events"), id="events-panel"):
                 yield Lines(self.event_lines, id="events")
 
     def chart(
@@ -56,12 +56,12 @@ class RunScreen(DeckScreen):
         show: Callable[[float | None], str],
         smooth: bool = False,
         from_zero: bool = False,
-    ) -> Vertical:
+    ) -> Chart:
         def curve() -> Curve:
             state, stale = self.liveness()
             return Curve(title, self.points(name), state, show, smooth, from_zero, stale)
 
-        return Vertical(Chart(curve, id=name), classes="panel chart", id=f"{name}-panel")
+        return Chart(curve, id=name)
 
     def points(self, name: str) -> Points:
         return self.history.series(name, self.history.branch) if self.history is not None else ((), ())
@@ -99,7 +99,7 @@ class RunScreen(DeckScreen):
 
     def tick(self) -> None:
         super().tick()
-        self.query_one("#tail-panel").border_title = _("Log, {rank}").format(rank=rank_name(self.rank))
+        entitle(self.query_one("#tail-panel"), _("Log, {rank}").format(rank=rank_name(self.rank)))
 
     def figures(self, width: int, _height: int) -> Sequence[Line]:
         run, node = self.run_here(), self.desk.node(self.node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from console.bindings import bindings
 from console.fleet import Run
@@ -17,6 +16,7 @@ from console.screens.run import RunScreen
 from console.strings import _, plural
 from console.widgets.levels import run_phase
 from console.widgets.paint import Line, one_line
+from console.widgets.panel import Panel, entitle
 from console.widgets.table import Column, Row, Table
 
 COLUMNS = (
@@ -77,8 +77,7 @@ class RunsScreen(Listing):
     BINDINGS = bindings("runs", "screen")
 
     def content(self) -> ComposeResult:
-        with Vertical(classes="panel", id="all") as panel:
-            panel.border_title = _("Runs")
+        with Panel(_("Runs"), id="all"):
             yield Table(COLUMNS, self.rows, empty=_("No runs yet. n starts one."), id="runs")
 
     def title_line(self) -> Line:
@@ -99,7 +98,7 @@ class RunsScreen(Listing):
         runs = self.desk.fleet.runs()
         live = sum(run.live for run in runs)
         title = _("{live} live, {all}").format(live=live, all=plural("{n} run in all", "{n} runs in all", len(runs)))
-        self.query_one("#all").border_title = f"{_('Runs')}: {title}"
+        entitle(self.query_one("#all"), f"{_('Runs')}: {title}")
 
     def on_mount(self) -> None:
         super().on_mount()

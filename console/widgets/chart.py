@@ -9,10 +9,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from textual.content import Content
+
 from console.format import UNKNOWN, count, figure
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, Span, aligned, fit, spread
+from console.widgets.panel import entitle
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _AXIS = 9
@@ -34,24 +37,30 @@ class Curve:
 
 
 class Chart(Lines):
-    """A pane with one curve."""
+    """A framed pane with one curve; title and newest value stand in the frame."""
 
     def __init__(self, curve: Callable[[], Curve], *, id: str | None = None) -> None:
-        super().__init__(lambda width, height: plot(curve(), width, height), id=id, focus=False)
+        super().__init__(self.drawn, id=id, classes="panel chart", focus=False)
+        self.curve = curve
+
+    def drawn(self, width: int, height: int) -> list[Line]:
+        curve = self.curve()
+        ys = curve.points[1]
+        value = (curve.show(ys[-1]) if ys else UNKNOWN, "$ink-dim" if curve.stale else "$ink-strong")
+        entitle(self, Content.assemble(curve.title + "  ", value), curve.state)
+        return plot(curve, width, height)
 
 
 def plot(curve: Curve, width: int, height: int) -> list[Line]:
-    """The chart as `height` lines of `width` cells: title, drawing with its axis, steps beneath."""
+    """The drawing as `height` lines of `width` cells, its axis on the left, steps beneath."""
     xs, ys = curve.points
-    value = ((curve.show(ys[-1]) if ys else UNKNOWN, "dim" if curve.stale else "strong"),)
-    left: Line = ((curve.title, "title"), ("  ", "text"), *value)
-    lines: list[Line] = [spread(left, ((curve.state, "dim"),), width)]
-    rows, columns = height - 2, width - _AXIS
+    lines: list[Line] = []
+    rows, columns = height - 1, width - _AXIS
     if rows < 1 or columns < 4:
-        return lines[:height]
+        return lines
     if not ys:
         middle: Line = ((fit(" " * _AXIS + _("no values yet"), width), "dim"),)
-        return [*lines, *[()] * (rows // 2), middle]
+        return [*[()] * (rows // 2), middle]
     low, high = bounds(ys, curve.from_zero)
     raw = dots(xs, ys, low, high, columns, rows)
     over = dots(xs, smoothed(ys), low, high, columns, rows) if curve.smooth and len(ys) > 8 else None
@@ -97,21 +106,24 @@ def dots(xs: Sequence[int], ys: Sequence[float], low: float, high: float, column
     across, down = columns * 2 - 1, rows * 4 - 1
     right, scale = across / max(xs[-1] - xs[0], 1), down / (high - low)
     strokes: dict[int, list[float]] = {}
-    holes = set()
+    after_hole: set[int] = set()
+    hole = False
     for x, y in zip(xs, ys, strict=True):
         px = min(max(round((x - xs[0]) * right), 0), across)
         if y - y != 0:  # nan or infinite: a hole in the curve is shown as one
-            holes.add(px)
+            hole = True
         elif (stroke := strokes.get(px)) is None:
             strokes[px] = [y, y, y, y]
+            after_hole |= {px} if hole else set()
+            hole = False
         else:
             stroke[1], stroke[2], stroke[3] = min(stroke[1], y), max(stroke[2], y), y
     before: tuple[int, int] | None = None
     for px, values in strokes.items():
         first, lowest, highest, last = (min(max(round((high - y) * scale), 0), down) for y in values)
-        draw(bits, before or (px, first), (px, first))
+        draw(bits, before if before is not None and px not in after_hole else (px, first), (px, first))
         draw(bits, (px, highest), (px, lowest))
-        before = None if px in holes else (px, last)
+        before = (px, last)
     return bits
 
 
@@ -128,7 +140,7 @@ def draw(bits: list[list[int]], start: tuple[int, int], end: tuple[int, int]) ->
 def axis(row: int, rows: int, low: float, high: float, show: Callable[[float | None], str]) -> Line:
     """The label in front of a row: top, middle and bottom carry a value."""
     labelled = row in (0, rows - 1) or (rows >= 7 and row == rows // 2)
-    at = high - (high - low) * row / max(rows - 1, 1)
+    at = low if row == rows - 1 else high - (high - low) * row / (rows - 1)
     label = show(at).split(" ")[0] if labelled else ""
     return (*aligned(((label, "dim"),), _AXIS - 2, right=True), (" ┤" if labelled else " │", "track"))
 
@@ -138,7 +150,8 @@ def painted(raw: list[list[int]], over: list[list[int]] | None, row: int, column
     spans: list[Span] = []
     for column in range(columns):
         top = over[row][column] if over else 0
-        char = chr(0x2800 | raw[row][column] | top)
+        dotted = raw[row][column] | top
+        char = chr(0x2800 | dotted) if dotted else " "  # the empty braille cell is a box in some fonts
         colour = role if top or over is None else "track"
         if spans and spans[-1][1] == colour:
             spans[-1] = (spans[-1][0] + char, colour)

@@ -26,8 +26,10 @@ class Filter(Input):
 
     def open(self) -> None:
         self.display = True
+        self.add_class("-open")
         self.focus()
 
     def shut(self) -> None:
         self.value = ""
         self.display = False
+        self.remove_class("-open")

@@ -19,7 +19,7 @@ class KeyBar(Lines):
 
     def keys_line(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         """As many keys as fit; help and quit always."""
-        shown = [key for key in carried("table", *self.places) if key.footer and (key.id != "open" or self.has_table())]
+        shown = [key for key in carried("table", *self.places) if key.footer and self.works(key)]
         always = [key for key in shown if key.id in ("help", "quit")]
         others = [key for key in shown if key not in always]
         room = width - sum(cells(spell(key)) for key in always)
@@ -31,8 +31,11 @@ class KeyBar(Lines):
             chosen.append(key)
         return [self.placed([*chosen, *always])]
 
-    def has_table(self) -> bool:
-        return bool(self.screen.query("Table"))
+    def works(self, key: Key) -> bool:
+        """Whether the key does anything here and now."""
+        if key.id == "open":
+            return bool(self.screen.query("Table"))
+        return key.id != "back" or len(self.app.screen_stack) > 1 or bool(self.screen.query("#filter").filter(".-open"))
 
     def placed(self, keys: list[Key]) -> Line:
         self.spots, spans, x = [], [], 0

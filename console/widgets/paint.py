@@ -11,7 +11,6 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 ROLES = ("text", "dim", "strong", "title", "accent", "ok", "warn", "bad", "track", "dead", "badge", "key")
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 EMPTY: Line = ()
 
 
@@ -53,14 +52,13 @@ def aligned(line: Line, width: int, right: bool = False) -> Line:
 
 
 def bar(fraction: float | None, width: int, role: str) -> Line:
-    """A horizontal bar, exact to an eighth of a cell; unknown is an empty track."""
+    """A horizontal bar, exact to half a cell; heavy and light strokes differ without colour. Unknown is dotted."""
     if width <= 0:
         return EMPTY
     if fraction is None:
         return (("·" * width, "track"),)
-    eighths = round(min(max(fraction, 0.0), 1.0) * width * 8)
-    full, part = divmod(eighths, 8)
-    filled = "█" * full + (_EIGHTHS[part] if part else "")
+    full, half = divmod(round(min(max(fraction, 0.0), 1.0) * width * 2), 2)
+    filled = "━" * full + "╸" * half
     return tuple(span for span in ((filled, role), ("─" * (width - len(filled)), "track")) if span[0])
 
 
