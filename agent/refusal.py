@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -22,6 +24,7 @@ class Refusal(Exception):
 
 def of_os_error(error: OSError, doing: str, where: str | os.PathLike[str] = "") -> Refusal:
     """The one sentence for an operating system error met while `doing` something at `where`."""
+    error = first_cause(error)
     place = f" ({where or error.filename})" if where or error.filename else ""
     if error.errno in FULL:
         return Refusal(
@@ -34,3 +37,11 @@ def of_os_error(error: OSError, doing: str, where: str | os.PathLike[str] = "") 
             "Make the folder writable, or set TUNEDECK_HOME on the node to a folder that is.",
         )
     return Refusal(f"{doing}: {error.strerror or error}{place}")
+
+
+def first_cause(error: OSError) -> OSError:
+    """shutil's copying collects its errors as text, their numbers included; the first one is the reason."""
+    if not isinstance(error, shutil.Error):
+        return error
+    found = re.search(r"\[Errno (\d+)\]", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error
