@@ -23,6 +23,7 @@ LINES = (("bench.start", "nThread", OPTIONS), ("bench.rank", "Rank ", RANK), ("b
          ("bench.end", "Avg bus", AVERAGE))  # fmt: skip
 LITERALS = ("nThread ", "Avg bus bandwidth", " Pid ", "busbw")
 HOST = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*|[A-Za-z][\w.-]*-[\w.-]+")
+LONGEST_PAIR_LINE = 600  # a matrix of 64 nodes
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -41,6 +42,8 @@ def pairs(document: Document) -> Iterator[Event]:
     """`pair` events (node A, node B, GB/s) from a matrix with host names on both sides, or from A,B,value rows."""
     columns: list[str] = []
     for line in document.lines:
+        if len(line.body) > LONGEST_PAIR_LINE:
+            continue
         words = line.body.replace("|", " ").split()
         yield from _csv_pair(line)
         if len(words) >= 3 and all(HOST.fullmatch(w) for w in words):
@@ -50,8 +53,8 @@ def pairs(document: Document) -> Iterator[Event]:
 
 
 def _csv_pair(line: Line) -> Iterator[Event]:
-    cells = [c.strip() for c in line.body.split(",")]
-    if len(cells) >= 3 and HOST.fullmatch(cells[0]) and HOST.fullmatch(cells[1]) and NUMBER.fullmatch(cells[2]):
+    cells = [c.strip() for c in line.body.split(",")] if line.body.count(",") == 2 else []
+    if cells and HOST.fullmatch(cells[0]) and HOST.fullmatch(cells[1]) and NUMBER.fullmatch(cells[2]):
         yield Event("pair", line, detail={"a": cells[0], "b": cells[1], "busbw": cells[2]})
 
 

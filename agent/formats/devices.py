@@ -21,6 +21,7 @@ REASON = re.compile(
 PCI_DEVICE = re.compile(r"^(?P<bus>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d) (?P<name>.+)")
 LINK = re.compile(r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>[\d.]+)GT/s(?P<speed_down> \(downgraded\))?.*?Width x(?P<width>\d+)(?P<width_down> \(downgraded\))?")  # fmt: skip
 ACS = re.compile(r"ACSCtl:\s*SrcValid(?P<source>[+-]).*?ReqRedir(?P<redirect>[+-])")
+TABLES = (("smi.driver", "Driver Version", DRIVER), ("smi.gpu", "| ", SMI_GPU), ("smi.list", "(UUID", LIST_GPU))
 LITERALS = ("Driver Version:", "<inactive>", "LnkSta:", "ACSCtl:", " Slowdown", "SW Power Cap")
 
 
@@ -31,15 +32,17 @@ def read(document: Document) -> Iterator[Event]:
     yield from _links(document)
     gpu: str | None = None
     for line in document.lines:
-        for kind, expression in (("smi.driver", DRIVER), ("smi.gpu", SMI_GPU), ("smi.list", LIST_GPU)):
-            if (m := expression.search(line.body)) is not None:
-                yield make(kind, line, m.groupdict()).at(node=line.node or document.node)
+        for kind, literal, expression in TABLES:
+            if literal in line.body and (m := expression.search(line.body)) is not None:
+                yield make(kind, line, m.groupdict()).at(line.node or document.node)
         gpu = _section(line, gpu)
         if gpu is not None:
             yield from _inside(line, gpu, document.node)
 
 
 def _section(line: Line, gpu: str | None) -> str | None:
+    if not line.body.startswith("GPU "):
+        return gpu
     m = LIST_GPU.match(line.body)
     if m is not None:
         return m["gpu"]
@@ -59,8 +62,10 @@ def _csv(document: Document) -> Iterator[Event]:
     """Rows of `nvidia-smi --query-gpu=… --format=csv`, by the names in its header, units taken off."""
     header: list[str] = []
     for line in document.lines:
+        if line.body.count(",") < 2 or not (header or "index" in line.body):
+            continue
         cells = [c.strip() for c in line.body.split(",")]
-        if len(cells) > 2 and "index" in cells and any("." in c for c in cells):
+        if "index" in cells and any("." in c for c in cells):
             header = [c.partition(" [")[0] for c in cells]
         elif header and len(cells) == len(header):
             said = dict(zip(header, (_unitless(c) for c in cells), strict=True))
@@ -77,7 +82,7 @@ def _topology(document: Document) -> Iterator[Event]:
     """`topo` events: one GPU's distance to each NIC, in the words of `nvidia-smi topo -m`."""
     columns: list[str] = []
     for line in document.lines:
-        words = line.body.split()
+        words = line.body.split() if "GPU" in line.body[:12] else []
         if words[:1] == ["GPU0"] and "X" not in words[1:2]:
             columns = [w for w in words if re.fullmatch(r"(?:GPU|NIC)\d+|mlx\d_\w+", w)]
         elif columns and words and re.fullmatch(r"GPU\d+", words[0]) and len(words) > len(columns):
@@ -91,6 +96,8 @@ def _links(document: Document) -> Iterator[Event]:
     """`pcie.link` (capability and state of one device) and `pcie.acs` events from `lspci -vv`."""
     bus, name, cap = "", "", {}  # type: tuple[str, str, dict[str, str]]
     for line in document.lines:
+        if line.body[2:3] != ":" and "Lnk" not in line.body and "ACSCtl" not in line.body and line.body[4:5] != ":":
+            continue
         if (m := PCI_DEVICE.match(line.body)) is not None:
             bus, name, cap = m["bus"], m["name"], {}
         elif bus and (m := LINK.search(line.body)) is not None:

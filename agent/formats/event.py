@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent.formats.line import Line
 
@@ -34,9 +34,9 @@ class Event:
         except (KeyError, ValueError):
             return None
 
-    def at(self, **where: object) -> Event:
-        """The same event with a place filled in."""
-        return replace(self, **where)  # type: ignore[arg-type]
+    def at(self, node: str | None, rank: int | None = None) -> Event:
+        """The same event on a node, and with a rank where one is given."""
+        return Event(self.kind, self.line, node, self.rank if rank is None else rank, self.gpu, self.nic, self.detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,33 @@ def pattern(kind: str, literal: str, expression: str) -> Pattern:
     return Pattern(kind, literal, re.compile(expression))
 
 
-def _whole(said: Mapping[str, str], name: str) -> int | None:
-    value = said.get(name, "")
+def said(m: re.Match[str]) -> dict[str, str]:
+    """The named groups that took part in a match."""
+    return {k: v for k, v in m.groupdict().items() if v is not None}
+
+
+def _whole(groups: Mapping[str, str], name: str) -> int | None:
+    value = groups.get(name, "")
     return int(value) if value.isdecimal() else None
 
 
-def make(kind: str, line: Line, said: Mapping[str, str]) -> Event:
+def make(kind: str, line: Line, groups: Mapping[str, str]) -> Event:
     """An event from named groups; `host`, `rank`, `dev`, `gpu` and `nic` become its place, the line fills the rest."""
-    rank = _whole(said, "rank")
-    gpu = _whole(said, "gpu")
+    rank = _whole(groups, "rank")
+    gpu = _whole(groups, "gpu")
     return Event(
         kind,
         line,
-        said.get("host") or line.node,
+        groups.get("host") or line.node,
         line.rank if rank is None else rank,
-        _whole(said, "dev") if gpu is None else gpu,
-        said.get("nic") or None,
-        said,
+        _whole(groups, "dev") if gpu is None else gpu,
+        groups.get("nic") or None,
+        groups,
     )
 
 
 def match(patterns: Iterable[Pattern], line: Line, text: str, before: Mapping[str, str] = EMPTY) -> Iterator[Event]:
     """Every pattern found in `text` (a part of `line`); `before` holds what the part before it already said."""
     for each in patterns:
-        if each.literal in text:
-            m = each.expression.search(text)
-            if m is not None:
-                yield make(each.kind, line, {**before, **{k: v for k, v in m.groupdict().items() if v is not None}})
+        if each.literal in text and (m := each.expression.search(text)) is not None:
+            yield make(each.kind, line, {**before, **said(m)})

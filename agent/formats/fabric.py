@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from agent.formats.event import Event, make
+from agent.formats.event import Event, make, said
 from agent.formats.line import Document, Line
 
 CA = re.compile(r"^CA '(?P<nic>[\w-]+)'")
@@ -35,6 +35,8 @@ COMMENT_HOST = re.compile(r"^#+ *(?:host |node )?(?P<host>[A-Za-z][\w.-]*(?:\d|-
 ADDRESS = re.compile(
     r"^(?P<host>[A-Za-z][\w.-]*) (?P<nic>[a-z]\w*\d+) (?P<iface>[\w.@-]+) (?P<addr>\d+\.\d+\.\d+\.\d+)/(?P<bits>\d+)"
 )
+LAST_DIGIT = re.compile(r"\d\s*$")
+FACT_WORDS = re.compile(r"==>|physical_state|/sys/class/infiniband/| v[12] |: pd |/\d\d")
 LITERALS = ("CA 'mlx", "hca_id:", " ==> ", "/sys/class/infiniband/", "packet_seq_err", "local_ack_timeout_err",
             "out_of_sequence", "np_cnp_sent", "link_downed", "_pause ", "active_mtu")  # fmt: skip
 
@@ -44,45 +46,50 @@ def read(document: Document) -> Iterator[Event]:
     yield from _ports(document)
     node = document.node
     for line in document.lines:
-        if (m := COMMENT_HOST.match(line.body)) is not None:
+        if line.body.startswith("#") and (m := COMMENT_HOST.match(line.body)) is not None:
             node = m["host"]
+        elif not LAST_DIGIT.search(line.body) and not FACT_WORDS.search(line.body):
+            continue
         for event in _facts(line):
-            yield event if event.node else event.at(node=node)
+            yield event if event.node else event.at(node)
+
+
+# kind, what every such line contains, the expression
+FACTS = (
+    ("port.netdev", " ==> ", NETDEV),
+    ("port.link", "physical_state", RDMA_LINK),
+    ("port.sysfs", "/sys/class/infiniband/", SYSFS),
+    ("gid", " v", GID),
+    ("verbs.resources", ": pd ", RESOURCE),
+    ("nic.address", "/", ADDRESS),
+    ("counter", "_", COUNTER),
+)
 
 
 def _facts(line: Line) -> Iterator[Event]:
-    for kind, expression in (
-        ("port.netdev", NETDEV),
-        ("port.link", RDMA_LINK),
-        ("port.sysfs", SYSFS),
-        ("gid", GID),
-        ("verbs.resources", RESOURCE),
-        ("nic.address", ADDRESS),
-        ("counter", COUNTER),
-    ):
-        m = expression.search(line.body)
-        if m is not None:
-            yield make(kind, line, {k: v for k, v in m.groupdict().items() if v is not None})
+    for kind, literal, expression in FACTS:
+        if literal in line.body and (m := expression.search(line.body)) is not None:
+            yield make(kind, line, said(m))
             return
 
 
 def _ports(document: Document) -> Iterator[Event]:
-    nic, said, first = "", {}, None  # type: tuple[str, dict[str, str], Line | None]
+    nic, told, first = "", {}, None  # type: tuple[str, dict[str, str], Line | None]
     worst: Line | None = None
     for line in document.lines:
-        start = CA.match(line.body) or HCA_ID.match(line.body)
+        start = (CA.match(line.body) or HCA_ID.match(line.body)) if line.body[:2] in ("CA", "hc") else None
         if start is not None:
-            yield from _port(nic, said, worst or first, document.node)
-            nic, said, first, worst = start["nic"], {}, line, None
+            yield from _port(nic, told, worst or first, document.node)
+            nic, told, first, worst = start["nic"], {}, line, None
         elif nic and (m := FIELD.match(line.body)) is not None:
             name = FIELDS.get(m["name"].lower())
             if name:
-                said[name] = m["value"]
+                told[name] = m["value"]
                 worst = _telling(name, m["value"], line, worst)
         elif nic and line.body.strip() and not line.body[0].isspace():
-            yield from _port(nic, said, worst or first, document.node)
+            yield from _port(nic, told, worst or first, document.node)
             nic = ""
-    yield from _port(nic, said, worst or first, document.node)
+    yield from _port(nic, told, worst or first, document.node)
 
 
 def _telling(name: str, value: str, line: Line, known: Line | None) -> Line | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from agent.formats.event import Event, make
+from agent.formats.event import Event, make, said
 from agent.formats.line import Document, Line
 
 HOSTS = re.compile(r"^(?P<addr>\d+\.\d+\.\d+\.\d+)\s+(?P<host>[A-Za-z][\w.-]*)(?:\s+slots=\d+)?\s*$")
@@ -30,19 +30,25 @@ POWER = re.compile(
     r"(?i)\b(?:AC lost|power (?:unit|supply).*(?:failure|lost)|Failure detected|power loss|chassis power (?:is )?off)"
 )
 FIREWALL = re.compile(r"^(?:REJECT|DROP)\s+\S+\s+.*|^\s*(?:iptables )?-A INPUT .*-j (?:REJECT|DROP)|Chain INPUT \(policy (?:DROP|REJECT)\)|^\s*(?:reject|drop)\s*$|^Status: active")  # fmt: skip
+# kind, what every such line contains, the expression
 FACTS = (
-    ("host.address", HOSTS),
-    ("host.address", POD),
-    ("host.iface", LINK),
-    ("host.shm", SHM),
-    ("host.disk", DISK),
-    ("host.module", MODULE),
-    ("host.binding", MCW),
-    ("host.binding", CPU_BIND),
-    ("host.listen", LISTEN),
-    ("host.loss", LOSS),
-    ("host.power", POWER),
-    ("host.firewall", FIREWALL),
+    ("host.address", "", HOSTS),
+    ("host.address", "/", POD),
+    ("host.iface", "> mtu ", LINK),
+    ("host.shm", "/dev/shm", SHM),
+    ("host.disk", "% ", DISK),
+    ("host.binding", "bound to ", MCW),
+    ("host.binding", "cpu", CPU_BIND),
+    ("host.listen", "LISTEN", LISTEN),
+    ("host.loss", "% packet loss", LOSS),
+    ("host.power", "lost", POWER),
+    ("host.power", "ailure", POWER),
+    ("host.power", "ower", POWER),
+    ("host.firewall", "REJECT", FIREWALL),
+    ("host.firewall", "DROP", FIREWALL),
+    ("host.firewall", "reject", FIREWALL),
+    ("host.firewall", "drop", FIREWALL),
+    ("host.firewall", "Status: active", FIREWALL),
 )
 LITERALS = ("% packet loss", "bound to socket", "bound to package", "AC lost", "/dev/shm")
 SMALL = 400  # lines; `lsmod`, `ulimit`, `ls` and service tables are short, logs are not
@@ -51,27 +57,37 @@ SMALL = 400  # lines; `lsmod`, `ulimit`, `ls` and service tables are short, logs
 def read(document: Document) -> Iterator[Event]:
     """The facts of one document; those of several lines (`ulimit`, `ls`, `systemctl`) included."""
     for line in document.lines:
-        for kind, expression in FACTS:
-            m = expression.search(line.body)
-            if m is not None and not (kind == "host.module" and len(document.lines) > SMALL):
-                said = {k: v for k, v in m.groupdict().items() if v is not None}
-                event = make(kind, line, said)
-                yield event if event.node else event.at(node=document.node)
+        for kind, literal, expression in FACTS:
+            if literal in line.body and (m := expression.search(line.body)) is not None:
+                yield _placed(make(kind, line, said(m)), document)
+                break
+    if len(document.lines) <= SMALL:
+        yield from _modules(document)
     yield from _limits(document)
     yield from _listings(document)
     yield from _services(document)
 
 
+def _placed(event: Event, document: Document) -> Event:
+    return event if event.node else event.at(document.node)
+
+
+def _modules(document: Document) -> Iterator[Event]:
+    for line in document.lines:
+        if (m := MODULE.match(line.body)) is not None:
+            yield _placed(make("host.module", line, said(m)), document)
+
+
 def _limits(document: Document) -> Iterator[Event]:
     which = ""
     for line in document.lines:
-        table = LIMIT_TABLE.match(line.body)
+        table = LIMIT_TABLE.match(line.body) if " files" in line.body or "locked" in line.body else None
         if table is not None:
             name = "l" if "locked" in table["which"].lower() else "n"
             yield _limit(line, document, name, table["value"])
             continue
-        asked = ULIMIT.search(line.body)
-        value = LIMIT_VALUE.match(line.body)
+        asked = ULIMIT.search(line.body) if "ulimit" in line.body else None
+        value = LIMIT_VALUE.match(line.body) if which else None
         if asked is not None:
             which = asked["which"]
         elif which and value is not None:
@@ -89,7 +105,7 @@ def _listings(document: Document) -> Iterator[Event]:
     """`host.listing` events: path and the names that `ls` printed below it."""
     path = ""
     for line in document.lines:
-        m = NODE_GPU_LS.match(line.body)
+        m = NODE_GPU_LS.match(line.body) if line.body.startswith("$ ls") else None
         if m is not None:
             path = m["path"]
         elif path:
@@ -102,7 +118,7 @@ def _listings(document: Document) -> Iterator[Event]:
 def _services(document: Document) -> Iterator[Event]:
     unit, since = "", 0
     for line in document.lines:
-        m = SERVICE.search(line.body)
+        m = SERVICE.search(line.body) if ".service" in line.body else None
         if m is not None:
             unit, since = m["unit"], line.number
         active = ACTIVE.match(line.body)

@@ -57,9 +57,9 @@ def failures(document: Document) -> Iterator[Event]:
     """torchelastic's failure table, one `exit.report` per entry: host, rank, local rank, exit code, pid."""
     said: dict[str, str] = {}
     for line in document.lines:
-        name, colon, value = line.body.partition(" : ")
+        name, _, value = line.body.partition(" : ")
         name = name.strip()
-        if not colon or name not in ("host", "rank", "exitcode"):
+        if name not in ("host", "rank", "exitcode"):
             continue
         said.update(_entry(name, value))
         if name == "exitcode" and "rank" in said:

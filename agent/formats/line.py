@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agent.formats.clock import stamp
+
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST_LINE = 4096  # characters kept of one line; the longest true message (a c10d fingerprint) is under 1,500
@@ -12,16 +14,20 @@ LONGEST_LINE = 4096  # characters kept of one line; the longest true message (a 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line and what its prefixes say. ``time_s`` is seconds since the epoch on the writer's own clock."""
+    """A line and what its prefixes say."""
 
     file: str
     number: int
     text: str
     body: str
-    time_s: float | None = None
     node: str | None = None
     rank: int | None = None
     kernel: bool = False
+
+    @property
+    def time_s(self) -> float | None:
+        """Seconds since the epoch on the writer's own clock, read when asked for: most lines never are."""
+        return stamp(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from agent.formats.line import Line
 
 # host:pid:tid [dev] (file:line | function:line | file:line (function))? (NCCL)? LEVEL message
 HEAD = re.compile(
-    r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<dev>\d+)\] (?:(?P<where>\S+(?: \(?\w+\)?)?) )??"
+    r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<dev>\d+)\] (?:(?P<where>\S+(?: \(\w+\))?) )??"
     r"(?:NCCL )?(?P<level>INFO|WARN|TRACE|ERROR|VERSION)\b ?"
 )
 IFACE = r"(?:interface )?(?:\[\d+\])?(?P<iface>[\w.@-]+):(?P<addr>[0-9a-fA-F.:]+)(?:%\w+)?<\d+>"

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from agent.formats.clock import stamp
 from agent.formats.line import Line
 
 KUBERNETES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (?:stdout|stderr) [FP] ")
@@ -94,7 +93,7 @@ def peel(text: str) -> Peeled:
 def read_line(file: str, number: int, text: str) -> Line:
     """A cleaned line with its prefixes peeled."""
     peeled = peel(text)
-    return Line(file, number, text, peeled.body, stamp(text), peeled.node, peeled.rank, peeled.kernel)
+    return Line(file, number, text, peeled.body, peeled.node, peeled.rank, peeled.kernel)
 
 
 def without_host(line: Line, hosts: frozenset[str]) -> Line:

@@ -20,7 +20,7 @@ SYMPTOMS = re.compile(
     r"|ncclInvalidUsage|unhandled (?:system|cuda) error|[Gg]loo|TCPStore|Timed? ?out|recvValue|socket has|Broken pipe"
     r"|Connection (?:reset|closed|refused)|mismatch between collectives|server socket|Stop_?Iteration"
 )
-CUDA_ERROR = re.compile(r"CUDA error: (?P<error>[^\n.]+?)\.?$")
+RAISED = re.compile(r"Error|Exception|Interrupt|Exit|Killed|Died")
 PATTERNS: tuple[Pattern, ...] = (
     pattern(
         "app.oom",
@@ -56,6 +56,7 @@ FIGURE = re.compile(r"\d+ ?/ ?\d+|\d+(?:\.\d+)? ?%|\d+ (?:files|shards|examples|
 BEGUN = re.compile(
     r"(?i)main process (?:is |first)|主进程|rank ?0 (?:only|is )|other (?:ranks|processes) wait|其它进程等待"
 )
+STEP = re.compile(r"NCCL|\bloss\b|frame #|Watchdog|grad_norm")
 LITERALS = ("Error", "Exception", "out of memory", "killed by signal", "exited unexpectedly", "finished after",
             "logged keys", "examples/s", "checkpoint shards", "主进程", "分词", "预处理")  # fmt: skip
 
@@ -63,8 +64,7 @@ LITERALS = ("Error", "Exception", "out of memory", "killed by signal", "exited u
 def read(line: Line) -> Iterator[Event]:
     """The events in one line."""
     yield from match(PATTERNS, line, line.body)
-    m = EXCEPTION.match(line.body) if "E" in line.body or "rupt" in line.body else None
-    if m is not None:
+    if RAISED.search(line.body) is not None and (m := EXCEPTION.match(line.body)) is not None:
         yield Event("app.exception", line, line.node, line.rank, detail=_said(m))
     yield from _work(line)
 
@@ -77,7 +77,7 @@ def _said(m: re.Match[str]) -> dict[str, str]:
 
 def _work(line: Line) -> Iterator[Event]:
     body = line.body
-    if "NCCL" in body or "lm loss" in body or "'loss'" in body or "frame #" in body or "Watchdog" in body:
+    if line.kernel or STEP.search(body) is not None:
         return
-    if BEGUN.search(body) or (WORK.search(body) and FIGURE.search(body) and not line.kernel):
+    if BEGUN.search(body) or (FIGURE.search(body) and WORK.search(body)):
         yield Event("app.work", line, line.node, line.rank, detail={"what": body.strip()})

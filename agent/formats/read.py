@@ -120,7 +120,7 @@ def _document(name: str, part: str, texts: list[tuple[int, str]]) -> Iterator[Do
 def _ranked(line: Line, rank: int | None) -> Line:
     if rank is None or line.rank is not None:
         return line
-    return Line(line.file, line.number, line.text, line.body, line.time_s, line.node, rank, line.kernel)
+    return Line(line.file, line.number, line.text, line.body, line.node, rank, line.kernel)
 
 
 def events(document: Document) -> Iterator[Event]:
@@ -129,7 +129,7 @@ def events(document: Document) -> Iterator[Event]:
         if line.body:
             for reader in BY_LINE:
                 for event in reader(line):
-                    yield event if event.node else event.at(node=document.node)
+                    yield event if event.node else event.at(document.node)
     for table in BY_DOCUMENT:
         for event in table(document):
-            yield event if event.node else event.at(node=document.node)
+            yield event if event.node else event.at(document.node)

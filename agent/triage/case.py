@@ -63,7 +63,7 @@ class Case:
             rank = self.layout.rank_of_pid.get((node, event.get("pid")))
         if node is None:
             node = self.layout.node_of.get(rank) if rank is not None else None
-        return event if (node, rank) == (event.node, event.rank) else event.at(node=node, rank=rank)
+        return event if (node, rank) == (event.node, event.rank) else event.at(node, rank)
 
     def of(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in the order read."""

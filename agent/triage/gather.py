@@ -201,7 +201,7 @@ def _events(document: Document, catalogue: Catalogue) -> Iterator[Event]:
     yield from reading.events(document)
     for line in document.lines:
         for event in catalogue.read(line):
-            yield event if event.node else event.at(node=document.node)
+            yield event if event.node else event.at(document.node)
 
 
 def by_file(events: Iterable[Event]) -> dict[str, list[Event]]:

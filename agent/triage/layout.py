@@ -170,9 +170,11 @@ def _nccl(layout: Layout, events: Mapping[str, list[Event]]) -> None:
         layout.rank_of_pid.setdefault((event.node, event.get("pid")), event.rank)
         if event.get("bus"):
             layout.bus_of.setdefault(event.rank, short_bus(event.get("bus")))
-    for event in events.get("nccl.network", ()):
-        if event.node:
-            layout.nodes.setdefault(event.node)
+    for kind, all_of_kind in events.items():
+        if kind.startswith("nccl."):
+            for event in all_of_kind:
+                if event.get("host"):
+                    layout.nodes.setdefault(event.get("host"))
 
 
 def _seat(layout: Layout, rank: int, node: str, gpu: int | None) -> None:

@@ -60,6 +60,11 @@ def local_interface(case: Case) -> Iterator[Finding]:
     }
     if bad:
         yield _wrong_interface(case, bad, CONFIGURED + 3, 0.95)
+        return
+    looped = [e for e in case.of("nccl.connect") if e.node and LOCAL_ADDRESS.fullmatch(e.get("peer"))]
+    if looped:
+        yield finding("net.socket-ifname-wrong", CONFIGURED, looped, nodes=case.nodes(looped), nics=["lo"],
+                      why="it calls its own loopback address", confidence=0.8)  # fmt: skip
 
 
 @rule("Where nodes cannot meet, a node whose interface lies in another network than the rest is the odd one.")

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-HEAD_LINES = 30  # first lines of a large file that are read whatever they say: launch command, versions
-TAIL_BYTES = 16_384  # last bytes likewise: a file's end is where a dead process speaks
+HEAD_LINES = 20  # first lines of a large file that are read whatever they say: launch command, versions
+TAIL_BYTES = 6_144  # last bytes likewise: a file's end is where a dead process speaks
 MOST_LINES = 20_000  # matching lines kept of one file
 
 
