@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -31,6 +32,7 @@ class Progress:
     def __init__(self, path: Path) -> None:
         """Opens or continues `path`; the branch goes on as the last record there has it."""
         self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._lost = 0
         self._end_half_line()
         self.branch = self._last_branch()
 
@@ -47,9 +49,21 @@ class Progress:
         return next((int(record["branch"]) for record in found if record and "branch" in record), 0)
 
     def write(self, kind: str, **fields: Any) -> None:
+        """Appends one record. On a full disk it is counted as lost, and that is said as soon as there is room."""
         record = {"kind": kind, "time_unix": round(time.time(), 3), "branch": self.branch, **fields}
         line = json.dumps(plain(record), allow_nan=False, separators=(",", ":")) + "\n"
-        os.write(self._handle, line.encode())
+        try:
+            if self._lost:
+                self._end_half_line()
+            os.write(self._handle, line.encode())
+        except OSError as wrong:
+            if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._lost += 1
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self.write("warning", message=f"{lost} records were lost while the disk was full")
 
     def close(self) -> None:
         os.close(self._handle)

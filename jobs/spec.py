@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -66,20 +64,18 @@ class Spec:
         """An error about `key` ("data.path") at the line where the user wrote it."""
         return SpecError(f"{key} {message}", self.file, self.lines.get(key, 0), hint)
 
-    def digest(self) -> str:
-        """SHA-256 of everything that decides what is computed: two specs that differ here train differently.
+    def deciding(self) -> dict[str, Any]:
+        """Everything that decides what is computed: two specs that differ here train differently.
 
-        Name, interpreter, snapshot keeping and rules may change without making a resume something else.
+        Name, interpreter, number of ranks, snapshot keeping and rules may change without making it another training.
         """
-        deciding: dict[str, Any] = {
+        return {
             "model": self.model,
             "method": self.method,
             "data": asdict(self.data),
             "lora": asdict(self.lora) if self.method == "lora" else None,
             "train": asdict(self.train),
-            "hardware": asdict(self.hardware),
         }
-        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
     def model_folder(self, home: Path) -> Path | None:
         """The model as a folder on the node; None when it is a hub id."""

@@ -23,7 +23,7 @@ def main() -> None:
     rank.enter()
     try:
         spec, data = _given(rank)
-        _leave_out()
+        leave_out()
         from jobs.train.session import leave, train
 
         outcome = train(rank, spec, data)
@@ -52,7 +52,7 @@ def _given(rank: Rank) -> tuple[Spec, Examples]:
     return spec, examples.read(spec.data_file(Path.home()), spec.data.format)
 
 
-def _leave_out() -> None:
+def leave_out() -> None:
     """transformers and peft import these wherever they are installed: not needed here, a third of the start."""
     for name in ("bitsandbytes", "datasets", "deepspeed"):
         sys.modules[name] = None  # type: ignore[assignment]

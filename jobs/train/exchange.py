@@ -14,13 +14,15 @@ import torch
 import torch.distributed as dist
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_FIXED = 3  # columns before the memory of each rank
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """`tokens` over all ranks; `memory_bytes` by rank, as it was when the step began."""
+    """As it was when the step began: `tokens` over all ranks, `memory_bytes` by rank, `busy`: a snapshot is written."""
 
     order: bool
+    busy: bool
     tokens: int
     memory_bytes: tuple[int, ...]
 
@@ -29,17 +31,18 @@ class Exchange:
     def __init__(self, rank: int, world: int, device: str) -> None:
         self._rank, self._world, self._device = rank, world, device
         self._group = dist.new_group(backend="gloo") if world > 1 else None
-        self._table = torch.zeros(2 + world, dtype=torch.int64)
+        self._table = torch.zeros(_FIXED + world, dtype=torch.int64)
         self._work: Any = None
 
     @property
     def memory_kind(self) -> str:
         return "cuda" if self._device == "cuda" else "rss"
 
-    def start(self, order: bool, tokens: int) -> None:
-        """Every rank calls this once a step; it does not wait."""
-        self._table.zero_()
-        self._table[0], self._table[1], self._table[2 + self._rank] = int(order), tokens, self._memory_bytes()
+    def start(self, order: bool, busy: bool, tokens: int) -> None:
+        """Every rank calls this once a step; it does not wait. `order` and `busy` count on rank 0 only."""
+        row = [0] * (_FIXED + self._world)
+        row[0], row[1], row[2], row[_FIXED + self._rank] = int(order), int(busy), tokens, self._memory_bytes()
+        self._table = torch.tensor(row, dtype=torch.int64)
         if self._group is not None:
             self._work = dist.all_reduce(self._table, group=self._group, async_op=True)
 
@@ -48,8 +51,8 @@ class Exchange:
         if self._work is not None:
             self._work.wait()
             self._work = None
-        order, tokens, *memory = self._table.tolist()
-        return Heard(order > 0, tokens, tuple(memory))
+        order, busy, tokens, *memory = self._table.tolist()
+        return Heard(order > 0, busy > 0, tokens, tuple(memory))
 
     def agree(self, value: Any) -> Any:
         """Rank 0's value, on every rank. Rare: for the content of orders."""

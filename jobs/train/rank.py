@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import time
@@ -84,3 +85,12 @@ def die_with_parent() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
+def say(text: str) -> None:
+    """A line for this rank's log. A disk too full for it is no reason to end a training."""
+    try:
+        print(text, flush=True)
+    except OSError as wrong:
+        if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,26 @@ import torch
 import torch.distributed as dist
 from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
+from jobs import snapshot_writer
 from jobs.examples import Examples
 from jobs.failure import JobError
 from jobs.progress import Progress
 from jobs.spec import Spec
 from jobs.train import model as models
+from jobs.train import resume
 from jobs.train.encode import Encoded, Padding
+from jobs.train.environment import describe
 from jobs.train.exchange import Exchange
 from jobs.train.helm import Helm
+from jobs.train.log import Log
 from jobs.train.model import Loaded
+from jobs.train.passage import Passage
 from jobs.train.publish import publish
 from jobs.train.rank import Rank
+from jobs.train.resume import Plan
+from jobs.train.state import TrainingState
 from jobs.train.stream import Shape, Stream
+from jobs.train.vault import Vault
 
 _SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 
@@ -37,10 +46,39 @@ class Steered(Trainer):
         return self._stream
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The parts of one training session, put together by `prepare`."""
+
+    rank: Rank
+    trainer: Trainer
+    stream: Stream
+    loaded: Loaded
+    helm: Helm
+    vault: Vault
+    log: Log
+    progress: Progress | None
+
+
 def train(rank: Rank, spec: Spec, data: Examples) -> str:
     """Trains and publishes. Returns "completed" or "stopped"; raises JobError and whatever torch raises."""
+    return run(prepare(rank, spec, data))
+
+
+def run(session: Session) -> str:
+    _phase(session.progress, "training", "")
+    session.trainer.train()
+    while session.helm.turns_back:
+        session.trainer.train()
+    return _finish(session)
+
+
+def prepare(rank: Rank, spec: Spec, data: Examples) -> Session:
+    """Everything up to the first step."""
     progress = Progress(rank.folder.progress) if rank.number == 0 else None
     _phase(progress, "loading", spec.model)
+    if progress is not None:
+        snapshot_writer.sweep(rank.folder)
     set_seed(spec.train.seed)
     loaded = models.load(spec, Path.home())
     rows = Encoded(data.rows, loaded.tokenizer, spec.data.max_length)
@@ -57,20 +95,44 @@ def train(rank: Rank, spec: Spec, data: Examples) -> str:
     )
     _assert_engine(trainer, rank)
     trainer.remove_callback(PrinterCallback)
-    helm = Helm(spec, rank.folder, stream, Exchange(rank.number, rank.world, loaded.device), progress, len(rows))
+    exchange = Exchange(rank.number, rank.world, loaded.device)
+    environment = describe(loaded.device, rank.world)
+    state = TrainingState(trainer, stream, loaded.device)
+    facts = {"deciding": spec.deciding(), "environment": environment, "method": spec.method, "total_steps": steps}
+    vault = Vault(rank, spec.snapshots, state, exchange, progress, loaded.device, facts)
+    log = Log(rank.folder, stream, progress, len(rows), exchange.memory_kind)
+    passage = Passage(rank, trainer, state, stream, vault, progress, log)
+    plan = exchange.agree(_plan(rank, spec, environment) if progress is not None else None)
+    if plan is not None:
+        passage.prepare_resume(plan)
+    helm = Helm(spec, rank.folder, stream, exchange, progress, vault, passage, log)
     trainer.add_callback(helm)
     if progress is not None:
-        _announce(progress, spec, rank, loaded, data, len(rows), steps)
+        first = plan.first_step if plan is not None else 0
+        _announce(progress, spec, rank, loaded, data, rows=len(rows), steps=steps, first=first)
     # from here on each rank draws for itself: the same dropout on all of them would waste half of what they see
     torch.manual_seed(spec.train.seed + rank.number)
-    _phase(progress, "training", "")
-    trainer.train()
-    outcome = helm.course.ending or "completed"
-    if progress is not None:
-        _phase(progress, "saving", "output")
-        publish(loaded.model, loaded.tokenizer, rank.folder.output)
-        progress.write("end", outcome=outcome, step=trainer.state.global_step, detail=helm.course.detail)
-        progress.close()
+    return Session(rank, trainer, stream, loaded, helm, vault, log, progress)
+
+
+def _plan(rank: Rank, spec: Spec, environment: dict[str, Any]) -> Plan | None:
+    wish = resume.asked(rank.folder)
+    return None if wish is None else resume.plan(rank.folder, spec, environment, wish)
+
+
+def _finish(session: Session) -> str:
+    session.vault.wait()
+    session.stream.close()
+    ending, step = session.helm.ending, session.trainer.state.global_step
+    outcome = "stopped" if ending else "completed"
+    if session.progress is None:
+        return outcome
+    if not (ending and ending.paused):
+        _phase(session.progress, "saving", "output")
+        publish(session.loaded.model, session.loaded.tokenizer, session.rank.folder.output)
+    session.log.refuse_rest(step)
+    session.progress.write("end", outcome=outcome, step=step, detail=ending.detail if ending else "")
+    session.progress.close()
     return outcome
 
 
@@ -113,7 +175,7 @@ def _arguments(spec: Spec, rank: Rank, loaded: Loaded, steps: int) -> TrainingAr
         seed=given.seed,
         bf16=loaded.precision == "bf16",
         use_cpu=loaded.device == "cpu",
-        ddp_backend="gloo" if loaded.device == "cpu" else "nccl",
+        ddp_backend=None if rank.world == 1 else "gloo" if loaded.device == "cpu" else "nccl",
         ddp_find_unused_parameters=False,
         logging_steps=1,
         logging_nan_inf_filter=False,
@@ -134,7 +196,7 @@ def _assert_engine(trainer: Trainer, rank: Rank) -> None:
 
 
 def _announce(
-    progress: Progress, spec: Spec, rank: Rank, loaded: Loaded, data: Examples, rows: int, steps: int
+    progress: Progress, spec: Spec, rank: Rank, loaded: Loaded, data: Examples, *, rows: int, steps: int, first: int
 ) -> None:
     if data.skipped:
         progress.write("warning", message=f"{data.skipped} rows have nothing to learn and are left out")
@@ -142,7 +204,7 @@ def _announce(
         "start",
         world_size=rank.world,
         total_steps=steps,
-        first_step=0,
+        first_step=first,
         parameters=loaded.parameters,
         trainable_parameters=loaded.trainable_parameters,
         engine="ddp" if rank.world > 1 else "single",

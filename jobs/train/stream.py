@@ -62,6 +62,10 @@ class Stream(Iterator[dict[str, torch.Tensor]]):
         self._batches = None  # the old iterator ends its workers when it goes
         self.position = position
 
+    def close(self) -> None:
+        """Ends the loader workers."""
+        self._batches = None
+
     def __next__(self) -> dict[str, torch.Tensor]:
         if self._batches is None:
             self._batches = iter(self._loader())

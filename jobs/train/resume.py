@@ -1,0 +1,115 @@
+"""Going on from a snapshot in a new process: what would be the same, what not, and whether it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs import durable, progress, snapshot
+from jobs.failure import JobError
+from jobs.run_folder import RunFolder
+from jobs.snapshot import Snapshot, SnapshotError
+from jobs.spec import Spec
+from jobs.train.environment import differences
+from jobs.train.lineage import Lineage
+
+EXACT, INEXACT, WEIGHTS_ONLY = "exact", "inexact", "weights-only"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`label` is exact, inexact (for `reasons`) or weights-only; `from_step` is where the run had come to."""
+
+    found: Snapshot
+    label: str
+    reasons: tuple[str, ...]
+    lineage: Lineage
+    from_step: int
+
+    @property
+    def first_step(self) -> int:
+        """Weights alone say nothing about where in the schedule they stand, so that begins anew."""
+        return 0 if self.label == WEIGHTS_ONLY else self.found.step
+
+
+def asked(folder: RunFolder) -> dict[str, Any] | None:
+    """The content of resume.json; None for a first start. Raises JobError when it is unreadable."""
+    try:
+        return durable.read_json(folder.resume)
+    except ValueError as wrong:
+        raise JobError("resume.json is unreadable", "Remove it, or resume again.") from wrong
+
+
+def plan(folder: RunFolder, spec: Spec, environment: dict[str, Any], wish: dict[str, Any]) -> Plan:
+    """The preflight. `wish`: ``snapshot`` (name or "newest"), ``fork`` (accept a changed spec). Raises JobError."""
+    where = _came_to(folder)
+    found = _found(folder, str(wish.get("snapshot", "newest")), where.lineage)
+    changes = _changes(found.meta.get("deciding") or {}, spec.deciding())
+    if changes and not wish.get("fork"):
+        raise JobError(
+            f"the spec changed since {found.name}: {'; '.join(changes)}",
+            "Start it as a new run, or resume with fork to take over the weights only.",
+        )
+    lineage = where.lineage
+    if changes or (where.branch, where.step) != (found.branch, found.step):
+        leading = lineage if lineage.holds(found.branch, found.step) else Lineage.from_json(found.meta["lineage"])
+        lineage = leading.fork(found.branch, found.step, where.branch + 1)
+    if changes:
+        return Plan(found, WEIGHTS_ONLY, tuple(changes), lineage, where.step)
+    reasons = tuple(differences(found.meta.get("environment") or {}, environment))
+    return Plan(found, INEXACT if reasons else EXACT, reasons, lineage, where.step)
+
+
+def _found(folder: RunFolder, name: str, lineage: Lineage) -> Snapshot:
+    if name != "newest":
+        try:
+            return snapshot.verify(folder, name)
+        except SnapshotError as wrong:
+            other, _ = snapshot.newest(folder, lambda one: one.name != name)
+            offer = f"Newest that verifies: {other.name}." if other else "No other snapshot verifies."
+            raise JobError(wrong.message, offer) from wrong
+    # not those of abandoned steps, though they may have been written later
+    found, refused = snapshot.newest(folder, lambda one: lineage.holds(one.branch, one.step))
+    if found is None:
+        reasons = "; ".join(one.message for one in refused) or "none was taken"
+        raise JobError(f"there is no snapshot to resume from: {reasons}", "Start the run anew.")
+    return found
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    old, new = _flat(before), _flat(now)
+    return [f"{key} {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
+
+
+def _flat(value: dict[str, Any], stem: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            flat |= _flat(inner, f"{stem}{key}.")
+        else:
+            flat[stem + key] = list(inner) if isinstance(inner, Sequence) and not isinstance(inner, str) else inner
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    branch: int
+    step: int
+    lineage: Lineage
+
+
+def _came_to(folder: RunFolder) -> _Where:
+    """The last step on record, and what led to it."""
+    offset, where = 0, _Where(0, 0, Lineage())
+    while True:
+        found, following = progress.records(folder.progress, offset)
+        for record in found:
+            if record["kind"] == "step":
+                where = _Where(int(record["branch"]), int(record["step"]), where.lineage)
+            elif record["kind"] in ("rollback", "resume"):
+                lineage = Lineage.from_json(record["lineage"])
+                where = _Where(lineage.branch, int(record["to_step"]), lineage)
+        if following == offset:
+            return where
+        offset = following
