@@ -115,14 +115,14 @@ class Sshd:
             self.process.wait(10)
 
     def sessions(self) -> set[int]:
-        """Processes of the connections that are open: children of the daemon and theirs."""
+        """Processes of the connections that are open; not what was put into a session of its own: daemon and runs."""
         if self.process is None:
             return set()
         parents = {int(p.name): _parent(p) for p in Path("/proc").iterdir() if p.name.isdecimal()}
         found = {self.process.pid}
         while more := {pid for pid, parent in parents.items() if parent in found} - found:
             found |= more
-        return found - {self.process.pid}
+        return {pid for pid in found - {self.process.pid} if any(word in _line(pid) for word in (b"sshd", b"attach"))}
 
     def agents(self) -> set[int]:
         """Processes that run out of this home."""
@@ -154,6 +154,13 @@ def running(server: Sshd) -> Iterator[Sshd]:
         yield server.start()
     finally:
         server.stop()
+
+
+def _line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _parent(process: Path) -> int:
