@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from agent.refusal import Refusal
+from agent.refusal import Refusal, of_os_error
 from agent.state import StateFolder
 
 
@@ -16,7 +16,8 @@ def main() -> int:
     os.umask(0o077)
     try:
         return int(options.run(options))
-    except Refusal as error:
+    except (Refusal, OSError) as fault:
+        error = fault if isinstance(fault, Refusal) else of_os_error(fault, "the agent cannot go on")
         if options.run is run_attach:
             from agent.attach import say_refused
 
@@ -37,6 +38,8 @@ def arguments() -> argparse.ArgumentParser:
         "--idle", type=float, default=600.0, metavar="SECONDS", help="end when nobody needs it this long"
     )
     serve.set_defaults(run=run_serve)
+    stop = commands.add_parser("stop", help="end the daemon; runs go on, and the next attach starts it again")
+    stop.set_defaults(run=run_stop)
     keep = commands.add_parser("keep", help="be the parent of one run")
     keep.add_argument("name", metavar="RUN")
     keep.add_argument("--adopt", action="store_true", help="take over a run whose keeper is lost")
@@ -57,6 +60,13 @@ def run_serve(options: argparse.Namespace) -> int:
     from agent.serve import serve
 
     return serve(StateFolder.locate(), options.idle)
+
+
+def run_stop(options: argparse.Namespace) -> int:
+    del options
+    from agent.stop import stop
+
+    return stop(StateFolder.locate())
 
 
 def run_keep(options: argparse.Namespace) -> int:

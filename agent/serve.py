@@ -48,6 +48,8 @@ class Daemon:
         self.busy_at = time.monotonic()
         self.touched_at = 0.0
         self.over = asyncio.Event()
+        self.eyes = ThreadPoolExecutor(1)
+        """Its own thread: orders that hang in a file system must not take the last one from the tick."""
 
     @property
     def tree(self) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class Daemon:
         self.place.socket.unlink(missing_ok=True)  # the lock is ours, so whoever bound it is gone
         server = await asyncio.start_unix_server(self.accept, self.place.address(), limit=codec.LINE_LIMIT_BYTES)
         self.place.socket.chmod(0o600)
+        keep_last_words(self.state)
         LOG.info("serving %s at %s", self.state.path, self.place.socket)
         ticking = [asyncio.ensure_future(self.tick()), asyncio.ensure_future(self.watch_gpus())]
         await self.over.wait()
@@ -81,7 +84,7 @@ class Daemon:
     async def look(self) -> None:
         """A full or failing disk leaves the last state standing, whose age the console sees in the runs' own times."""
         try:
-            await asyncio.to_thread(self.machine.read)
+            await asyncio.get_running_loop().run_in_executor(self.eyes, self.machine.read)
         except OSError as error:
             LOG.warning("%s", of_os_error(error, "cannot read or write the state of this node"))
 
@@ -177,8 +180,16 @@ def set_up_log(state: StateFolder) -> None:
     except OSError as error:
         raise of_os_error(error, "cannot open the log", state.log) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    LOG.addHandler(handler)
-    LOG.setLevel(logging.INFO)
+    for log in (LOG, logging.getLogger("asyncio")):
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+
+def keep_last_words(state: StateFolder) -> None:
+    """Whoever started us reads our stderr no longer; what may yet end us there belongs into the log."""
+    handle = os.open(state.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.dup2(handle, 2)
+    os.close(handle)
 
 
 __all__ = ["Daemon", "Refusal", "serve"]

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from agent import wire
-from console.commands.reach import answer, session_over, settle, turn_until
+from console.commands.reach import answer, only_node, session_over, settle, turn_until
 from console.commands.table import show_json
 from console.demo import stage
-from console.demo.place import Place
+from console.demo.place import Place, unfinished
 from console.failure import Failure
 from console.fleet import History, Run
 from console.format import clock, duration, figure, tokens_s
@@ -39,14 +39,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def session(place: Place) -> Session:
-    config = stage.configuration(place)
-    return session_over(config.nodes, config)
+    return session_over(stage.configuration(place))
 
 
 def stop(place: Place) -> int:
     if stage.supervisor(place) is None:
-        print(_("no demo is alive"))
-        return 0
+        if not unfinished(place):
+            print(_("no demo is alive"))
+            return 0
+        stage.start_supervisor(place)  # runs outlive it; to end them their nodes must answer
     last = session(place)
     last.start()
     stage.take_down(place, last, print)
@@ -94,6 +95,7 @@ def found_or_launched(here: Session, offer: DemoOffer) -> tuple[str, str]:
     if live is not None:
         say(_("{run} on {node} is still going").format(run=live.state.run, node=live.node))
         return live.node, live.state.run
+    only_node(here, offer.node, 60.0)
     say(_("{note} on {node}").format(note=offer.note, node=offer.node))
     reply = answer(here, offer.node, wire.Launch(offer.spec_text, "demo.yaml"), deadline_s=120.0)
     return offer.node, str(reply.result["run"])

@@ -14,7 +14,6 @@ from console.failure import SSH, USAGE, Failure
 from console.fleet import Run
 from console.session import Session
 from console.strings import _
-from console.target import Target
 
 TURN_S = 0.02
 
@@ -35,25 +34,17 @@ def configured(args: argparse.Namespace) -> Config:
     return config
 
 
-def session_over(targets: tuple[Target, ...], config: Config) -> Session:
-    """A session, not yet started, whose links go to `targets`."""
-    from console import carry
-    from console.link import Inbox, Link
-    from console.ssh import dial
+def session_over(config: Config) -> Session:
+    """A session, not yet started, over the nodes of the configuration."""
+    from console.link import connector
 
-    by_name = {target.name: target for target in targets}
-
-    def connect(name: str, inbox: Inbox) -> Link:
-        target = by_name[name]
-        return Link(target, carry.bundle, inbox, dial(target, config), config.read_only).start()
-
-    return Session(by_name, connect)
+    return Session([target.name for target in config.nodes], connector(config))
 
 
 def session_of(args: argparse.Namespace) -> Callable[[], Session]:
     """What the console calls once it has painted; the configuration is checked before that."""
     config = configured(args)
-    return lambda: session_over(config.nodes, config)
+    return lambda: session_over(config)
 
 
 @contextmanager

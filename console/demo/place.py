@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.durable import read_json
+from jobs.identity import ProcessIdentity
+
 NODES = ("node1", "node2")
 
 
@@ -50,3 +53,25 @@ class Place:
     def runtime(self, node: str) -> Path:
         """Where the node's agent has its socket: apart from this user's own agent."""
         return self.path / "runtime" / node
+
+    def gpus(self, node: str) -> Path:
+        """State of the node's simulated GPUs."""
+        return self.path / f"{node}.nvml"
+
+
+def live_ranks(place: Place) -> dict[str, list[int]]:
+    """Node to the pids of its ranks that are alive; nodes without any are left out."""
+    found: dict[str, list[int]] = {}
+    for node in NODES:
+        for file in sorted(place.home(node).glob(".tunedeck/nodes/*/runs/*/ranks/*.json")):
+            record = read_json(file)
+            identity = ProcessIdentity.from_json(record["identity"]) if record else None
+            if identity is not None and identity.state() == "alive":
+                found.setdefault(node, []).append(identity.pid)
+    return found
+
+
+def unfinished(place: Place) -> bool:
+    """A run is under way, or was when its keeper last wrote."""
+    states = (state for node in NODES for state in place.home(node).glob(".tunedeck/nodes/*/runs/*/state.json"))
+    return any((read_json(state) or {}).get("phase") != "ended" for state in states)

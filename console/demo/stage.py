@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -55,7 +56,7 @@ def furnish(home: Path, model: Model) -> None:
 
 def offer(model: Model) -> DemoOffer:
     text = configs.path("specs/demo.yaml").read_text(encoding="utf-8")
-    spec = text.replace("SmolLM2-135M-Instruct", model.path.name)
+    spec = re.sub(r"^model: .*$", f"model: ~/models/{model.path.name}", text, flags=re.MULTILINE)
     kind = _("a real pretrained model") if model.pretrained else _("a small RANDOM model; its answers make no sense")
     return DemoOffer(NODES[0], spec, _("LoRA fine-tune of {name} ({kind})").format(name=model.path.name, kind=kind))
 
