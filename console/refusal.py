@@ -28,6 +28,7 @@ HINTS = {
     "noexec": _("Set `python:` for this node in fleet.yaml to one on a disk that may run programs."),
     "agent-failed": _("The agent's log lies in tunedeck's folder on the node."),
     "protocol": _("Update the older of the two."),
+    "limits": _("Raise `ulimit -n` and `ulimit -u`, or close other programs; `df` shows full disks."),
     "broken": _("Open the console again, and report this with what it printed."),
     "lost": _("tunedeck reconnects by itself; runs on the node go on."),
 }
@@ -94,4 +95,7 @@ def from_openssh(said: str) -> Refusal | None:
     """What OpenSSH complained about, if that is why it ended."""
     lower = said.lower()
     kind = next((kind for sign, kind in OPENSSH_SAYS.items() if sign in lower), None)
-    return Refusal(kind, said.strip().splitlines()[-1][:300]) if kind else None
+    if kind is None:
+        return None
+    hint = _("Log in once with `ssh` to accept its key.") if kind == "host-key-unknown" else ""
+    return Refusal(kind, said.strip().splitlines()[-1][:300], hint)

@@ -6,6 +6,7 @@ Which of the two went is told by the stream's `via`. Host keys are checked befor
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import random
 import socket
@@ -35,6 +36,8 @@ BUSY_PAUSES_S = (0.1, 0.2, 0.5, 1.0)
 OPEN_TIMEOUT_S = 12.0
 KEEPALIVE_S = 15
 """Keeps middleboxes from forgetting an idle connection; a dead peer is noticed by `console.talk`."""
+OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+"""Errors that say nothing about the node"""
 HANDSHAKES = 8
 """At once with one sshd: its MaxStartups begins to drop at 10 (measured: 8 no error, 16 one in ten)."""
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes errors over the screen
@@ -66,6 +69,15 @@ class Dialler:
 
     def __call__(self, command: str) -> Stream:
         """Log in and start the command. Raises Refusal."""
+        try:
+            return self._call(command)
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # no more files, processes or threads; a full disk under the state folder
+            raise Refusal("limits", _("this machine, not the node, gave out: {why}").format(why=error)) from error
+
+    def _call(self, command: str) -> Stream:
         route = resolve(self.target)
         why = self._system or route.system
         if not why:
@@ -158,6 +170,8 @@ def _reach(route: Route) -> socket.socket:
         text = _("{where} does not answer within {s:.0f} s")
         raise Refusal("timeout", text.format(where=where, s=CONNECT_TIMEOUT_S)) from error
     except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno in OURS:
+            raise
         raise Refusal("unreachable", f"{where}: {getattr(error, 'strerror', None) or error}") from error
     pipe.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # a write into a dead connection ends, too

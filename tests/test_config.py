@@ -103,7 +103,7 @@ def test_named_nodes_are_those_of_the_fleet_and_others_as_ssh_knows_them(home: P
         ("nodes:\n- {name: a, jump: -J}\n", 2, "begins with '-'"),
         ("nodes:\n- {name: a, user: 'x; rm -rf /'}\n", 2, "characters"),
         ("nodes:\n- {name: a, home: '$(reboot)'}\n", 2, "characters"),
-        ("nodes:\n- {name: a, python: \"x'y\"}\n", 2, "characters"),
+        ('nodes:\n- {name: a, python: "x\'y"}\n', 2, "characters"),
         ("nodes:\n- {name: a, port: ssh}\n", 2, "whole number"),
         ("nodes:\n- {name: a, port: 70000}\n", 2, "out of range"),
         ("nodes:\n- {host: a}\n", 2, "name is missing"),
@@ -123,11 +123,16 @@ def test_a_wrong_fleet_says_where(home: Path, text: str, line: int, said: str) -
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("them: x\n", "theme"), ("ssh: telnet\n", "auto"), ("read_only: maybe\n", "true or false"), ("keys: [a]\n", "keys")],
+    [
+        ("them: x\n", "theme"),
+        ("ssh: telnet\n", "auto"),
+        ("read_only: maybe\n", "true or false"),
+        ("keys: [a]\n", "keys"),
+    ],
 )
 def test_wrong_settings_say_where(home: Path, text: str, said: str) -> None:
     write(home, "config.yaml", text)
-    with pytest.raises(ConfigError, match="config.yaml:1") as caught:
+    with pytest.raises(ConfigError, match=r"config\.yaml:1") as caught:
         loaded(home)
     assert said in str(caught.value)
 
@@ -145,7 +150,7 @@ def test_wrong_flags_and_variables_are_named(home: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_one_error(home: Path) -> None:
     (home / ".config/tunedeck/fleet.yaml").mkdir()
-    with pytest.raises(ConfigError, match="fleet.yaml"):
+    with pytest.raises(ConfigError, match=r"fleet\.yaml"):
         loaded(home)
     (home / ".config/tunedeck/config.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):

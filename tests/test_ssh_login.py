@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from console import known_hosts, ssh
+from console import carry, known_hosts, ssh
 from console.answers import Answers
 from console.channel import POLL_S, Connection
 from console.known_hosts import KnownHosts, fingerprint
@@ -328,6 +329,31 @@ def test_ciphers_that_the_built_in_client_lacks(tmp_path: Path) -> None:
         assert caller.said == b"hello\n" and stream.via.startswith("system ssh (")
 
 
+def test_what_the_systems_ssh_complains_of_is_told_apart(server: Sshd, caller: Caller, tmp_path: Path) -> None:
+    def refused(target: Target) -> Refusal:
+        nonce, bundle = carry.fresh_nonce(), carry.bundle()
+        line = carry.command_line(bundle, nonce, "", "", ("probe",))
+        stream = Dialler(target, caller.answers, caller.accepted, "system")(line)
+        try:
+            with pytest.raises(Refusal) as caught:
+                carry.enter(stream, nonce, bundle, lambda: None)
+        finally:
+            stream.close()
+        assert caught.value.hint
+        return caught.value
+
+    listed = tmp_path / "hosts"
+    assert refused(server.target(identity_files=(keygen(tmp_path / "stranger"),))).kind == "auth"
+    unknown = refused(server.target(known_hosts=(listed,)))
+    assert unknown.kind == "host-key-unknown" and "`ssh`" in unknown.hint
+    listed.write_text(f"{server.listed} {' '.join((tmp_path / 'stranger.pub').read_text().split()[:2])}\n")
+    assert refused(server.target(known_hosts=(listed,))).kind == "host-key-changed"
+    assert refused(server.target(host="no-such-host.invalid")).kind == "dns"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        assert refused(server.target(port=closed.getsockname()[1])).kind == "refused"
+
+
 def test_a_configuration_that_ssh_refuses_is_shown(tmp_path: Path, caller: Caller) -> None:
     config = tmp_path / "config"
     config.write_text("Host x\n  NoSuchOption yes\n")
@@ -383,3 +409,22 @@ def test_an_address_of_known_hosts_is_written_as_openssh_does(tmp_path: Path) ->
     known_hosts.append(file, "h", 22, "ssh-ed25519", b"k")
     known_hosts.append(file, "h", 2200, "ssh-ed25519", b"k")
     assert [line.split()[0] for line in file.read_text().splitlines()] == ["h", "[h]:2200"]
+
+
+def test_limits_of_this_machine_are_not_blamed_on_the_node(server: Sshd, caller: Caller) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    target = server.target()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, limit[1]))
+    filler: list[int] = []
+    try:
+        with pytest.raises(OSError, match="open files"):
+            while True:
+                filler.append(os.dup(0))
+        with pytest.raises(Refusal) as caught:
+            Dialler(target, caller.answers, caller.accepted)("true")
+    finally:
+        for descriptor in filler:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert caught.value.kind == "limits" and "ulimit" in caught.value.hint
