@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from signal import SIGTERM, SIGUSR1
 from typing import Any
@@ -27,13 +26,13 @@ MEMORY_S = 10.0
 class Desk:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.launching = threading.Lock()
+        self.launching = asyncio.Lock()
 
     async def carry_out(self, order: wire.Order, operator: str) -> dict[str, Any]:
         """The result. Raises Refusal or SpecError."""
         body = order.body
         if isinstance(body, wire.Launch):
-            return await asyncio.to_thread(self.launch, body, order.id, operator)
+            return await self.launch(body, order.id, operator)
         if isinstance(body, wire.Kill):
             return await self.kill(body, order.id)
         if isinstance(body, wire.Steer):
@@ -54,10 +53,13 @@ class Desk:
             raise Refusal(f"there is no run {run} on this node", "`tunedeck ps` lists the runs of every node.")
         return folder
 
-    def launch(self, body: wire.Launch, order_id: str, operator: str) -> dict[str, Any]:
-        with self.launching:  # two launches at once must not choose the same GPU
-            run = launch.launch(body, order_id, operator, self.machine.surroundings())
-            self.machine.runs.follow(run)
+    async def launch(self, body: wire.Launch, order_id: str, operator: str) -> dict[str, Any]:
+        async with self.launching:  # two launches at once must not choose the same GPU
+            if self.machine.probe.read_at is None:  # a daemon this young would take every node for one without GPUs
+                await self.machine.probe.refresh()
+            around = self.machine.surroundings()
+            run = await asyncio.to_thread(launch.launch, body, order_id, operator, around)
+            await asyncio.to_thread(self.machine.runs.follow, run)
         return {"run": run}
 
     async def kill(self, body: wire.Kill, order_id: str) -> dict[str, Any]:

@@ -98,8 +98,9 @@ def hold(path: Path) -> int | None:
             os.close(handle)
             return None
         if same_file(handle, path):
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            with contextlib.suppress(OSError):  # the pid is for messages only, and the disk may be full
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             return handle
         os.close(handle)
 

@@ -13,6 +13,7 @@ from agent.wire import Gpu, GpuProcess
 
 T = TypeVar("T")
 MIB = 1 << 20
+NO_DRIVER = "no NVIDIA driver on this node"
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO, include/linux/proc_ns.h: pids mean there what the driver means."""
 
@@ -157,7 +158,7 @@ def answer(nv: ModuleType, call: Callable[[], T]) -> T | None:
 def why(nv: ModuleType, error: Any) -> str:
     """What keeps NVML from starting, and what to do."""
     if error.value == nv.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return "no NVIDIA driver on this node"
+        return NO_DRIVER
     if error.value == nv.NVML_ERROR_DRIVER_NOT_LOADED:
         return "the NVIDIA driver is not loaded: `nvidia-smi` or a reboot may load it"
     if error.value == nv.NVML_ERROR_LIB_RM_VERSION_MISMATCH:

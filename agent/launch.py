@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent import kept, wire
+from agent.gpu import NO_DRIVER
 from agent.interpreters import Interpreter, choose
 from agent.reexec import command, environment
 from agent.refusal import Refusal, of_os_error
@@ -76,6 +77,8 @@ def pick_gpus(spec: Spec, python: Interpreter, around: Surroundings, force: bool
     """UUIDs for the ranks, empty for a run on the CPU. Raises Refusal or SpecError."""
     wanted = spec.hardware.device
     real = [gpu for gpu in around.gpus.values() if not gpu.simulated and not gpu.lost]
+    if wanted == "auto" and python.cuda is not None and not around.gpus and around.gpu_note not in ("", NO_DRIVER):
+        raise Refusal(f"no GPU can be used: {around.gpu_note}", "Mend that, or ask for `hardware: {device: cpu}`.")
     if wanted == "cpu" or (wanted == "auto" and (not real or python.cuda is None)):
         return []
     if python.cuda is None:

@@ -189,6 +189,10 @@ def test_where_a_run_goes_without_usable_gpus(node: Node) -> None:
     assert launch.pick_gpus(parsed("auto"), Interpreter("p", None), around(node, gpu(0)), False) == []
     assert launch.pick_gpus(parsed("cpu"), CUDA, around(node, gpu(0)), False) == []
     assert launch.pick_gpus(parsed("auto"), CUDA, around(node, gpu(0)), False) == ["GPU-0"]
+    broken = Surroundings(node.state, {}, None, "Driver/library version mismatch: reboot", frozenset())
+    with pytest.raises(Refusal, match="mismatch"):
+        launch.pick_gpus(parsed("auto"), CUDA, broken, False)
+    assert launch.pick_gpus(parsed("auto"), Interpreter("p", None), broken, False) == []
     with pytest.raises(SpecError, match="SIMULATED"):
         launch.pick_gpus(parsed(), CUDA, around(node, simulated), False)
     with pytest.raises(SpecError, match="CPU build"):
