@@ -1,6 +1,6 @@
 """Every message between agent and console, on one page. Neither side sends anything else.
 
-    console → agent     Hello, Ack, Order(Launch | Kill | Steer | Logs | Progress | ListRuns)
+    console → agent     Hello, Ack, Order(any of Body)
     agent   → console   Welcome, Level, Event, Gap, Reply
 
 A conversation: the console says Hello; the agent answers Welcome, replays the events after the one the console knew,
@@ -133,6 +133,22 @@ class NodeState:
     """Seconds since the GPU figures were read; grows while the probe is stuck."""
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotState:
+    name: str
+    branch: int
+    step: int
+    created_unix: float
+    size_bytes: int
+    loss: float | None = None
+    pinned: bool = False
+    verified: bool | None = None
+    """None: not hashed since this was asked; the manifest itself is sound"""
+    badge: str = "exact"
+    """How a resume from it would be: exact | inexact | weights-only"""
+    why: str = ""
+
+
 # Agent → console
 
 
@@ -242,6 +258,7 @@ class Steer:
     verb: str
     """stop | pause | snapshot | rollback"""
     args: dict[str, Any] = field(default_factory=dict)
+    """rollback: step, lr, skip_data; snapshot: pin"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +289,67 @@ class ListRuns:
     limit: int = 200
 
 
-Body = Launch | Kill | Steer | Logs | Progress | ListRuns
-DESTRUCTIVE = (Launch, Kill, Steer)
+@dataclass(frozen=True, slots=True)
+class ListSnapshots:
+    """A run's snapshots. Result: {"snapshots": [SnapshotState...], "refused": [{"name", "reason"}...]}, newest first."""
+
+    run: str
+    verify: bool = False
+    """Hash every byte now, instead of trusting the manifest alone; takes as long as reading does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Keep a snapshot until it is unpinned. Result: {}."""
+
+    run: str
+    snapshot: str
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Continue an ended run in its own folder, from a snapshot. Checked wholly before anything starts.
+
+    Result: {"run", "snapshot", "step", "label": exact | inexact | weights-only, "differences": [in words],
+    "forecast_s": time to read its bytes or None}. With `check` nothing starts. A changed spec is refused unless `fork`,
+    which makes a new run from the snapshot.
+    """
+
+    run: str
+    snapshot: str = "newest"
+    check: bool = False
+    fork: bool = False
+    spec_text: str | None = None
+    """A changed spec, for a fork"""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Make an adapter folder that was loaded again in a fresh process and compared. May take a minute.
+
+    Result: {"folder": name under exports/, "source", "bytes", "difference": largest of the logits,
+    "files": [{"path", "bytes", "sha256"}]}; fetch them with ReadExport.
+    """
+
+    run: str
+    snapshot: str | None = None
+    """None: the final result"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadExport:
+    """A piece of an exported file. Result: {"base64", "next", "size"}; `path` is one that Export listed."""
+
+    run: str
+    folder: str
+    path: str
+    offset: int = 0
+    limit_bytes: int = 1048576
+
+
+Body = Launch | Kill | Steer | Resume | Pin | Export | Logs | Progress | ListRuns | ListSnapshots | ReadExport
+DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export)
 """Refused by the agent itself on a read-only connection."""
 
 
@@ -328,6 +404,7 @@ __all__ = [
     "Body",
     "Disk",
     "Event",
+    "Export",
     "FromAgent",
     "FromConsole",
     "Gap",
@@ -339,13 +416,18 @@ __all__ = [
     "Launch",
     "Level",
     "ListRuns",
+    "ListSnapshots",
     "Logs",
     "Malformed",
     "NodeState",
     "Order",
+    "Pin",
     "Progress",
+    "ReadExport",
     "Reply",
+    "Resume",
     "RunState",
+    "SnapshotState",
     "Steer",
     "Welcome",
     "apply_difference",
