@@ -291,7 +291,7 @@ class ListRuns:
 
 @dataclass(frozen=True, slots=True)
 class ListSnapshots:
-    """A run's snapshots. Result: {"snapshots": [SnapshotState...], "refused": [{"name", "reason"}...]}, newest first."""
+    """A run's snapshots, newest first. Result: {"snapshots": [SnapshotState], "refused": [{"name", "reason"}]}."""
 
     run: str
     verify: bool = False

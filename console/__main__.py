@@ -11,11 +11,11 @@ import importlib
 import os
 import sys
 
+from agent import wire
 from console.failure import USAGE, Failure
 from console.strings import _
 
 CONSOLE_EXTRA = ("rich", "textual", "paramiko")
-VERSION = "0.1.0"
 
 COMMANDS = {
     "nodes": _("show every node: link, host, GPUs, runs"),
@@ -38,7 +38,7 @@ def parser_for(command: str | None) -> argparse.ArgumentParser:
         ),
         epilog=_("`tunedeck COMMAND --help` explains one command. Nodes come from fleet.yaml or -w; see the README."),
     )
-    parser.add_argument("-V", "--version", action="version", version=f"tunedeck {VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"tunedeck {wire.VERSION}")
     add_common(parser, suppress=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=_("commands"))
     for name, summary in COMMANDS.items():
