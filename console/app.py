@@ -15,6 +15,7 @@ from textual.app import App
 from textual.binding import Binding
 
 from console.bindings import EVERYWHERE, bindings
+from console.failure import Failure
 from console.screens.base import DeckScreen
 from console.screens.desk import Desk
 from console.screens.fleet import FleetScreen
@@ -45,7 +46,7 @@ class TunedeckApp(App[None]):
         self,
         factory: Factory,
         *,
-        failures: tuple[type[Exception], ...] = (OSError, ValueError),
+        failures: tuple[type[Exception], ...] = (Failure, OSError, ValueError),
         dark: bool = True,
         farewell: Farewell | None = None,
         desk: Desk | None = None,
@@ -165,7 +166,7 @@ def runs_go_on(session: Session | None) -> str:
 def run(
     factory: Factory,
     *,
-    failures: tuple[type[Exception], ...] = (OSError, ValueError),
+    failures: tuple[type[Exception], ...] = (Failure, OSError, ValueError),
     dark: bool = True,
     farewell: Farewell | None = None,
 ) -> int:

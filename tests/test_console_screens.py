@@ -184,7 +184,7 @@ async def test_a_read_only_node_cannot_be_ordered_from_here() -> None:
 async def test_the_demo_is_one_key_away_and_enter_starts_it() -> None:
     sat = sitting("node1", "node2", runs=False, demo=True)
     async with console(sat, (80, 24)) as pilot:
-        await shows(pilot, "Press n to fine-tune SmolLM2-135M", "on node1")
+        await shows(pilot, "Press n: LoRA fine-tune of smollm2-135m", "on node1")
         await pilot.press("n")
         await shows(pilot, "✓ the spec is valid on node1", "300 steps")
         await pilot.press("enter")

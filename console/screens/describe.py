@@ -68,7 +68,7 @@ def gpu_lines(gpu: wire.Gpu, width: int) -> list[Line]:
 
 def gpu_bars(gpu: wire.Gpu, width: int) -> Line:
     figures = used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    room = max(8, width - 21 - 15)
+    room = max(8, width - 34)
     full = fraction(gpu.memory_used_bytes, gpu.memory_total_bytes)
     role = level(full, MEMORY_WARN, MEMORY_BAD)
     used = gpu.utilisation_percent

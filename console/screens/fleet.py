@@ -114,7 +114,7 @@ class FleetScreen(Listing):
         if session is None:
             return [((_(" Opening the links to the nodes…"), "dim"),)]
         if session.demo is not None and not any(run.live for run in self.desk.fleet.runs()):
-            note = _("Press n to {note} on {node}").format(note=session.demo.note, node=session.demo.node)
+            note = _("Press n: {note}, on {node}").format(note=session.demo.note, node=session.demo.node)
             return wrapped(note, width - 2, "accent", " ▸ ")
         return []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,7 +11,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.bindings import bindings
-from console.widgets.paint import EMPTY, ROLES, Line, crop
+from console.widgets.paint import EMPTY, Line, crop
+from console.widgets.themes import style
 
 Source = Callable[[int, int], Sequence[Line]]
 """Lines for a pane of (width, height) cells"""
@@ -23,7 +23,6 @@ def nothing(width: int, height: int) -> Sequence[Line]:  # noqa: ARG001
 
 
 class Lines(ScrollView, can_focus=True):
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"paint--{role}" for role in ROLES}
     BINDINGS = bindings("lines")
     keys_place = "lines"
     """What the table of bindings calls this kind of pane"""
@@ -67,7 +66,7 @@ class Lines(ScrollView, can_focus=True):
 
     def style_of(self, role: str) -> Style:
         if role not in self.roles:
-            self.roles[role] = self.get_component_rich_style(f"paint--{role}")
+            self.roles[role] = style(role, self.app.theme_variables)
         return self.roles[role]
 
     def render_line(self, y: int) -> Strip:
@@ -81,5 +80,10 @@ class Lines(ScrollView, can_focus=True):
     def strip(self, line: Line, over: Style | None = None) -> Strip:
         width = self.scrollable_content_region.width
         segments = [Segment(text, self.style_of(role)) for text, role in crop(line, width)]
-        strip = Strip(segments, width)
-        return strip.apply_style(over) if over is not None else strip
+        return Strip(segments, width).apply_style(over or self.ground())
+
+    def ground(self) -> Style:
+        """The pane's own background, which a strip must bring along."""
+        if "" not in self.roles:
+            self.roles[""] = self.rich_style
+        return self.roles[""]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
+from rich.style import Style
 from textual.theme import Theme
 
 DARK = Theme(
@@ -52,3 +56,37 @@ LIGHT = Theme(
         "footer-background": "#f7f8f6",
     },
 )
+
+_ROLES = {
+    "text": "foreground",
+    "dim": "ink-dim",
+    "strong": "ink-strong",
+    "title": "primary",
+    "accent": "accent",
+    "ok": "success",
+    "warn": "warning",
+    "bad": "error",
+    "track": "ink-faint",
+    "dead": "ink-dim",
+    "badge": "background",
+    "key": "primary",
+}
+_BOLD = {"strong", "title", "bad", "badge", "key"}
+
+
+@functools.lru_cache(maxsize=64)
+def _style(role: str, colour: str, ground: str) -> Style:
+    return Style(
+        color=colour,
+        bgcolor=ground if role == "badge" else None,
+        bold=True if role in _BOLD else None,
+        strike=True if role == "dead" else None,
+    )
+
+
+def style(role: str, variables: Mapping[str, str]) -> Style:
+    """The style of a role of `paint.ROLES` in a theme, given the theme's variables.
+
+    By hand and not by component classes: those cost a pass of the style sheet for every role of every pane.
+    """
+    return _style(role, variables.get(_ROLES[role], variables["foreground"])[:7], variables["warning"][:7])

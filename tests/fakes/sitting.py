@@ -194,6 +194,6 @@ def sitting(*names: str, runs: bool = True, demo: bool = False, gpus: int = 4) -
             link.event(4, "run.error", "CUDA out of memory on rank 1", "critical", run="qwen-dora-20261129-1")
         return link
 
-    offer = DemoOffer(names[0], SPEC, "fine-tune SmolLM2-135M on 320 fault messages") if demo else None
+    offer = DemoOffer(names[0], SPEC, "LoRA fine-tune of smollm2-135m (pretrained)") if demo else None
     session = Session(names, connect, offer)
     return Sitting(session, links)
