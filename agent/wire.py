@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.codec import JSON, Malformed, apply_difference, clean, convert, difference, encode, pack, parse, unpack
+from jobs import VERSION
 
 PROTOCOL = 1
-VERSION = "0.1.0"
-"""Of the whole distribution; the daemon of a node gives way only to a strictly greater (PROTOCOL, VERSION)."""
 UNACKED_LEVELS = 2
 KEYFRAME_EVERY_S = 60.0
 HEARTBEAT_S = 2.0

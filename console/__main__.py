@@ -11,9 +11,9 @@ import importlib
 import os
 import sys
 
-from agent import wire
 from console.failure import USAGE, Failure
 from console.strings import _
+from jobs import VERSION
 
 CONSOLE_EXTRA = ("rich", "textual", "paramiko")
 
@@ -38,7 +38,7 @@ def parser_for(command: str | None) -> argparse.ArgumentParser:
         ),
         epilog=_("`tunedeck COMMAND --help` explains one command. Nodes come from fleet.yaml or -w; see the README."),
     )
-    parser.add_argument("-V", "--version", action="version", version=f"tunedeck {wire.VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"tunedeck {VERSION}")
     add_common(parser, suppress=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=_("commands"))
     for name, summary in COMMANDS.items():
