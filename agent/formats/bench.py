@@ -21,7 +21,9 @@ ROW = re.compile(
 AVERAGE = re.compile(r"Avg bus bandwidth\s*: *(?P<average>[\d.]+)")
 LINES = (("bench.start", "nThread", OPTIONS), ("bench.rank", "Rank ", RANK), ("bench.columns", "busbw", COLUMNS),
          ("bench.end", "Avg bus", AVERAGE))  # fmt: skip
-LITERALS = ("nThread ", "Avg bus bandwidth", " Pid ", "busbw")
+DEVICE = re.compile(r"^\s*Device\s+: (?P<nic>\w+)")
+PERFTEST_ROW = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+(?P<average>[\d.]+)\s+[\d.]+\s*$")
+LITERALS = ("BW average", "nThread ", "Avg bus bandwidth", " Pid ", "busbw")
 HOST = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*|[A-Za-z][\w.-]*-[\w.-]+")
 LONGEST_PAIR_LINE = 600  # a matrix of 64 nodes
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -36,6 +38,19 @@ def read(line: Line) -> Iterator[Event]:
     if m is not None:
         best = max(float(m["out"]), float(m["in"] or 0))
         yield Event("bench.row", line, detail={"size": m["size"], "busbw": str(best)})
+
+
+def perftest(document: Document) -> Iterator[Event]:
+    """`perftest.row` events of ib_write_bw and its sisters: Gbit/s of each message size, the device, the node."""
+    nic, in_mib = "", False
+    for line in document.lines:
+        if (m := DEVICE.search(line.body)) is not None:
+            nic = m["nic"]
+        elif "BW average" in line.body:
+            in_mib = "MiB/sec" in line.body
+        elif nic and (m := PERFTEST_ROW.match(line.body)) is not None:
+            gbps = float(m["average"]) * (8.388608e-3 if in_mib else 1.0)
+            yield Event("perftest.row", line, line.node or document.node, None, None, nic, {"gbps": str(gbps)})
 
 
 def pairs(document: Document) -> Iterator[Event]:

@@ -18,6 +18,7 @@ MCW = re.compile(
     r"\[(?P<host>[\w.-]+):\d+\] (?:MCW )?[Rr]ank (?P<rank>\d+) (?:is )?bound to (?P<where>(?:socket|package)\S*.*?)(?:: |$)"
 )
 CPU_BIND = re.compile(r"cpu[-_]bind=\S* - (?P<host>[\w.-]+), task +(?P<rank>\d+) .*mask (?P<where>0x[0-9a-fA-F]+) set")
+TASKSET = re.compile(r"pid (?P<pid>\d+)'s current affinity list: (?P<where>\S+)$")
 LISTEN = re.compile(r"^(?:tcp\s+)?LISTEN\s+\d+\s+\d+\s+\S*:(?P<port>\d+)\s")
 ULIMIT = re.compile(r"ulimit -(?P<which>[ln])\b")
 LIMIT_VALUE = re.compile(r"^\s*(?:\d+\s+)?(?P<value>unlimited|\d+)\s*$")
@@ -39,6 +40,7 @@ FACTS = (
     ("host.disk", "% ", DISK),
     ("host.binding", "bound to ", MCW),
     ("host.binding", "cpu", CPU_BIND),
+    ("host.binding", "affinity list", TASKSET),
     ("host.listen", "LISTEN", LISTEN),
     ("host.loss", "% packet loss", LOSS),
     ("host.power", "lost", POWER),

@@ -71,11 +71,18 @@ PATTERNS = (
     ),
     pattern("nccl.call", ": opCount ", r"(?P<op>\w+): opCount (?P<seq>[0-9a-f]+) .*?count (?P<count>\d+)"),
     pattern("nccl.around", "Mismatched collective", r"at and around rank (?P<rank>\d+)"),
-    pattern("nccl.gdr_off", "Direct RDMA Disabled", r"Disabled for (?:HCA \d+ '(?P<nic>[^']+)'|GPU)"),
+    pattern("nccl.gdr_off", "Direct RDMA Disabled", r"Disabled for (?:HCA \d+ '(?P<nic>[^']+)'|GPU)(?:.*distance (?P<distance>\d+))?"),
     pattern("nccl.cuda", "Cuda failure", r"Cuda failure (?P<code>\d+ )?'?(?P<error>[^']+)"),
     pattern("nccl.alloc", "Failed to CUDA", r"Failed to CUDA (?:calloc|malloc|host alloc)\S* (?P<bytes>\d+)"),
 )
-BARE = (pattern("nccl.version", "NCCL version ", r"^(?:.*NCCL INFO )?NCCL version (?P<version>\d+\.\d+\.\d+)\+"),)
+BARE = (
+    pattern(
+        "nccl.version",
+        "NCCL version ",
+        r"^(?:\[[\d :-]+\] )?(?:(?P<host>[\w.-]+):(?P<pid>\d+):\d+ \[(?P<dev>\d+)\] NCCL INFO )?"
+        r"NCCL version (?P<version>\d+\.\d+\.\d+)\+",
+    ),
+)
 LITERALS = tuple(p.literal for p in PATTERNS + BARE if p.literal not in ("Using", "onnect", "async ")) + (
     "Bootstrap",
     "NET : Using",

@@ -10,17 +10,19 @@ from agent.formats.line import Line
 
 EXCEPTION = re.compile(
     r"^\s*(?:(?:[\w ]+: )?Scheduler hit an exception: )?"
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Killed|Died))(?:: ?(?P<message>.*))?$"
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Killed|Died|Timeout|Expired))(?:: ?(?P<message>.*))?$"
 )
 # Exceptions that a healthy rank raises because another rank, or the network, failed first.
 SYMPTOMS = re.compile(
     r"Dist(?:Backend|Store|Network|)Error|ChildFailedError|Rendezvous\w*Error|SignalException|ConnectionReset"
     r"|BrokenPipe|KeyboardInterrupt|SystemExit|EngineDead|EngineCore|ActorHandleNotFound|ActorDied|RayActorError"
     r"|UnknownError|CalledProcessError|NCCL error|ncclUnhandled|ncclRemoteError|ncclSystemError|ncclInternalError"
-    r"|ncclInvalidUsage|unhandled (?:system|cuda) error|[Gg]loo|TCPStore|Timed? ?out|recvValue|socket has|Broken pipe"
-    r"|Connection (?:reset|closed|refused)|mismatch between collectives|server socket|Stop_?Iteration"
+    r"|ncclInvalidUsage|unhandled (?:system|cuda) error|[Gg]loo|TCPStore|recvValue|socket has|Broken pipe"
+    r"|(?i:nccl|store|socket|barrier|collective|rendezvous|rdzv|heartbeat|client).*(?i:timed? ?out)"
+    r"|(?i:timed? ?out).*(?i:nccl|store|socket|barrier|collective|rendezvous|rdzv|client)|^TimeoutError: ?$"
+    r"|Connection (?:reset|closed|refused) by peer|mismatch between collectives|server socket|Stop_?Iteration"
 )
-RAISED = re.compile(r"Error|Exception|Interrupt|Exit|Killed|Died")
+RAISED = re.compile(r"Error|Exception|Interrupt|Exit|Killed|Died|Timeout|Expired")
 PATTERNS: tuple[Pattern, ...] = (
     pattern(
         "app.oom",
@@ -57,6 +59,10 @@ BEGUN = re.compile(
     r"(?i)main process (?:is |first)|主进程|rank ?0 (?:only|is )|other (?:ranks|processes) wait|其它进程等待"
 )
 STEP = re.compile(r"NCCL|\bloss\b|frame #|Watchdog|grad_norm")
+# A line that is nothing but a step's report; the commonest lines by far, so the other readers need not see them.
+STEP_LINE = re.compile(
+    r"\s*(?:\{'loss': [^{}]*\}|\[[\d :-]{19}\] iteration +\d+/ *\d+ \|[^\[\]]*\||\d+%\|[^|]*\| \d+/\d+ \[[^\]]*\])\s*"
+)
 LITERALS = ("Error", "Exception", "out of memory", "killed by signal", "exited unexpectedly", "finished after",
             "logged keys", "examples/s", "checkpoint shards", "主进程", "分词", "预处理")  # fmt: skip
 

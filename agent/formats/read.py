@@ -12,7 +12,7 @@ from agent.formats.line import Document, Line, clean
 from agent.formats.prefix import hosts_before_colon, read_line, without_host
 
 BY_LINE = (nccl.read, c10d.read, kernel.read, launcher.read, program.read, bench.read, ras.read)
-BY_DOCUMENT = (bench.pairs, fabric.read, devices.read, host.read, launcher.failures)
+BY_DOCUMENT = (bench.perftest, bench.pairs, fabric.read, devices.read, host.read, launcher.failures)
 LITERALS = tuple(
     dict.fromkeys(
         chain(
@@ -126,10 +126,10 @@ def _ranked(line: Line, rank: int | None) -> Line:
 def events(document: Document) -> Iterator[Event]:
     """Every event of a document; those without a place of their own get the document's host."""
     for line in document.lines:
-        if line.body:
-            for reader in BY_LINE:
-                for event in reader(line):
-                    yield event if event.node else event.at(document.node)
+        readers = () if not line.body else (program.read,) if program.STEP_LINE.fullmatch(line.body) else BY_LINE
+        for reader in readers:
+            for event in reader(line):
+                yield event if event.node else event.at(document.node)
     for table in BY_DOCUMENT:
         for event in table(document):
             yield event if event.node else event.at(document.node)

@@ -29,22 +29,23 @@ def _without_gdr(case: Case) -> list[Event]:
 )
 def gdr_off(case: Case) -> Iterator[Finding]:
     plain, told = _without_gdr(case), case.of("nccl.gdr_off")
-    if not plain and not told:
+    if not plain and (not told or _some_have_gdr(case)):
         return
     nodes = case.nodes([*told, *plain])
     levels = [e for e in case.env("NCCL_NET_GDR_LEVEL") if GDR_OFF.fullmatch(e.get("value"))]
     far = _far_gpus(case)
+    refused = case.of("signature.no-peermem")
     modules = case.of("host.module")
     loaded = [e for e in modules if e.get("module") in PEER_MODULES]
     if levels:
         yield finding("gdr.disabled", SLOW + 5, [*levels[:1], *told[:1], *plain[:1]], nodes=nodes, confidence=0.9,
                       why="NCCL_NET_GDR_LEVEL forbids GPUDirect RDMA")  # fmt: skip
-    elif far and told:
+    elif told and (far or any(e.get("distance") for e in told)) and not refused:
         yield finding("topo.gpu-nic-distance", SLOW + 5, [*told[:1], *far[:2]], nodes=nodes,
                       why="no NIC is near these GPUs", confidence=0.85)  # fmt: skip
-    elif modules and not loaded and _about_rdma(modules):
+    elif refused or (modules and not loaded and _about_rdma(modules)):
         shown = [e for e in modules if e.get("module") == "ib_core"] or modules
-        yield finding("gdr.peermem-missing", SLOW + 5, [*shown[:1], *plain[:1], *told[:1]], nodes=nodes,
+        yield finding("gdr.peermem-missing", SLOW + 5, [*refused[:1], *shown[:1], *plain[:1], *told[:1]], nodes=nodes,
                       why="no peer-memory module is loaded", confidence=0.9)  # fmt: skip
     elif told or _some_have_gdr(case):
         yield finding("gdr.peermem-missing", SLOW - 6, [*told[:1], *plain[:1]], nodes=nodes, confidence=0.6,
@@ -84,7 +85,10 @@ def socket_fallback(case: Case) -> Iterator[Finding]:
     active = [e for e, up in port_states(case) if up]
     hidden = [e for e in case.of("host.listing") if e.get("missing")]
     efa = case.of("signature.efa-device")
-    if forbidden or active or hidden or efa:
+    if efa and not forbidden:
+        yield finding("efa.not-used", CONFIGURED - 3, [*efa[:1], *sockets[:1]], nodes=case.nodes(sockets),
+                      why="the instance has EFA, but NCCL uses sockets")  # fmt: skip
+    elif forbidden or active or hidden:
         none_found = case.of("nccl.no_ib")
         why = "a variable forbids RDMA" if forbidden else "RDMA is there but NCCL does not see it"
         yield finding("perf.socket-fallback", SLOW + 6, [*forbidden[:1], *hidden[:1], *sockets[:1], *none_found[:1]],

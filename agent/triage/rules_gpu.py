@@ -181,6 +181,15 @@ def low_limit(case: Case) -> Iterator[Finding]:
                       why=f"power limit below the usual {usual:.0f} W")  # fmt: skip
 
 
+@rule("Uncorrected memory errors counted on one GPU since the driver was loaded.")
+def counted_ecc(case: Case) -> Iterator[Finding]:
+    hit = [e for e in case.of("gpu.row") for name in e.detail
+           if name.startswith("ecc.errors.uncorrected.volatile") and (e.number(name) or 0) > 0]  # fmt: skip
+    if hit and (case.stopped() or len(hit) < len(case.of("gpu.row"))):
+        yield finding("gpu.ecc-uncorrectable", SLOW + 3, hit, nodes=case.nodes(hit), gpus=[e.gpu for e in hit],
+                      why="uncorrected ECC errors are counted")  # fmt: skip
+
+
 @rule("A slow-down reason that nvidia-smi -q shows as active on one GPU of several.")
 def reasons(case: Case) -> Iterator[Finding]:
     for cause, wanted in (("gpu.thermal-throttle", r"Thermal|HW Slowdown"), ("gpu.power-cap", r"Power")):
@@ -256,16 +265,18 @@ def translation(case: Case) -> Iterator[Finding]:
     redirecting = [e for e in case.of("pcie.acs") if e.get("on")]
     denied = [e for e in case.of("nccl.completion") if e.get("status") == "10"]
     hung = bench_hung(case) or case.stopped() or bool(denied)
-    if not hung or not (faults or redirecting or denied):
+    translating = case.of("signature.iommu-on") if bench_hung(case) else []
+    if not hung or not (faults or redirecting or denied or translating):
         return
     peers = [case.layout.resolve(e.get("peer")) for e in denied if e.get("peer")]
-    nodes = case.nodes(redirecting) or case.nodes(faults) or list(dict.fromkeys(peers)) or case.nodes(denied)
+    nodes = case.nodes(redirecting) or case.nodes(faults) or list(dict.fromkeys(peers))
+    nodes = nodes or case.nodes([*denied, *translating])
     told = bool(faults or redirecting)
     kernel = case.of("signature.iommu-on")[:1] if faults else []
     weight = (
         CONFIGURED - 2 if told and (faults or bench_hung(case) or denied) else SLOW - 2 if told else CONFIGURED - 12
     )
-    yield finding("pcie.acs-iommu", weight, [*faults[:1], *redirecting[:1], *denied[:1], *kernel], nodes=nodes,
+    yield finding("pcie.acs-iommu", weight, [*faults[:1], *redirecting[:1], *denied[:1], *(kernel or translating[:1])], nodes=nodes,
                   why="PCIe redirects peer-to-peer traffic", confidence=0.9 if told else 0.6)  # fmt: skip
 
 

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from agent.formats.event import Event
 from agent.triage.case import Case
 from agent.triage.rule import (
-    ABSENT, CONFIGURED, FAILED, MISMATCHED, REFUSED, UNKNOWN, Finding, finding, listed, rule,
+    ABSENT, CONFIGURED, FAILED, MISMATCHED, REFUSED, SLOW, UNKNOWN, Finding, finding, listed, minority, rule,
 )  # fmt: skip
 
 NUMBERS = re.compile(r"\d+")
+# Variables that may well differ from node to node.
+PER_NODE = frozenset(
+    {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE", "NCCL_COMM_ID", "NCCL_IB_GID_INDEX"}
+)
 
 
 def _nodes(case: Case, ranks: list[int]) -> list[str | None]:
@@ -195,9 +199,40 @@ def absent(case: Case) -> Iterator[Finding]:
     late, world = case.timed_out(), case.layout.size()
     heard = {e.rank for e in case.of("c10d.heartbeat", "c10d.async", "app.exception")}
     silent = [r for r in range(world or 0) if r not in late and r not in heard]
-    if len(late) > 2 and silent and len(silent) * 4 <= len(late) + len(silent):
+    elsewhere = not set(silent) & case.layout.ranks and _whole_nodes(case, silent)
+    if len(late) > 2 and silent and len(silent) * 4 <= len(late) + len(silent) and not elsewhere:
         yield finding("app.rank-hung", ABSENT, list(late.values())[:2], ranks=silent, nodes=_nodes(case, silent),
                       why=f"rank {listed(silent)} alone reports no timeout", confidence=0.5)  # fmt: skip
+
+
+def _whole_nodes(case: Case, silent: list[int]) -> bool:
+    """Whether the silent ranks are all ranks of some nodes, whose logs may just not be here."""
+    size = case.layout.block() or 1
+    blocks = [set(range(r // size * size, r // size * size + size)) for r in silent]
+    return size > 1 and all(block <= set(silent) for block in blocks)
+
+
+@rule("Nodes whose NCCL variables or networks differ do not understand each other.")
+def environments(case: Case) -> Iterator[Finding]:
+    if case.ran() or not (case.stopped() or case.hung_in_init()):
+        return
+    values: dict[str, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for event in case.of("nccl.env"):
+        if event.get("name") not in PER_NODE:
+            _add(values[event.get("name")][event.get("value")], event.node)
+    for event in case.of("nccl.network"):
+        _add(values["network"][event.get("network").split()[0]], event.node)
+    for name, groups in values.items():
+        if len(groups) > 1 and len({n for nodes in groups.values() for n in nodes}) > 1:
+            shown = [e for e in case.of("nccl.env") if e.get("name") == name] or case.of("nccl.network")
+            yield finding("nccl.config-mismatch", SLOW + 4, shown, nodes=minority(groups), confidence=0.7,
+                          why=f"{name} is {listed(list(groups))} on different nodes")  # fmt: skip
+            return
+
+
+def _add(nodes: list[str], node: str | None) -> None:
+    if node and node not in nodes:
+        nodes.append(node)
 
 
 @rule("NCCL refuses ranks of different versions; the rarer version, or the one that differs from rank 0's, is odd.")

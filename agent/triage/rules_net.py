@@ -159,7 +159,7 @@ def stray_connection(case: Case) -> Iterator[Finding]:
 @rule("The address is taken: another process listens on the rendezvous port.")
 def port_in_use(case: Case) -> Iterator[Finding]:
     taken = case.of("signature.port-in-use")
-    if taken:
+    if taken and (case.stopped() or not case.has("app.train")):
         ports = {m[1] for e in taken if (m := re.search(r":(\d{2,5})\b", e.line.body))}
         listeners = [e for e in case.of("host.listen") if e.get("port") in ports]
         yield finding(
@@ -189,8 +189,17 @@ def clients_missing(case: Case) -> Iterator[Finding]:
     tries = case.of("c10d.client_failed", "c10d.client_timeout")
     astray = [e for e in tries if e.get("port") and e.get("port") not in ports] if ports else tries
     why = "they call another port than the store's" if astray and ports else "they never reached the store"
+    ranks = _ranks(astray) or _never_heard(case, short[0])
     yield finding("rdzv.clients-missing", REFUSED, [*short[:1], *astray[:2], *case.of("c10d.store_port")[:1]],
-                  ranks=_ranks(astray), nodes=case.nodes(astray), why=why)  # fmt: skip
+                  ranks=ranks, nodes=case.nodes(astray), why=why)  # fmt: skip
+
+
+def _never_heard(case: Case, short: Event) -> list[int | None]:
+    """The ranks of which no line is there, where they are exactly as many as did not join."""
+    expected, joined = int(short.get("expected")), int(short.get("joined"))
+    heard = case.layout.ranks | {e.rank for e in case.of("c10d.clients")}
+    silent: list[int | None] = [r for r in range(expected) if r not in heard]
+    return silent if len(silent) == expected - joined else []
 
 
 @rule("A client that never reaches the store has a wrong address, or the store's node is out of reach.")
@@ -227,7 +236,7 @@ def gloo_interface(case: Case) -> Iterator[Finding]:
     fallback = case.of("signature.gloo-fallback")
     if nameless or loopback or (fallback and case.has("c10d.gloo")):
         events = [*nameless[:1], *fallback[:1], *loopback[:1], *case.of("c10d.gloo")[:1]]
-        nics = [m[1] for e in nameless if (m := re.search(r"address for: ([\w.-]+)", e.line.body))]
+        nics = [m[1] for e in nameless if (m := re.search(r"(?:address|interface) for: ([\w.-]+)", e.line.body))]
         yield finding("gloo.interface", CONFIGURED, events, nodes=_gloo_nodes(case, events), nics=nics,
                       why="gloo advertises an address that other nodes cannot reach", confidence=0.9)  # fmt: skip
 

@@ -107,7 +107,7 @@ def slow_rate(case: Case) -> Iterator[Finding]:
 def binding(case: Case) -> Iterator[Finding]:
     bound = case.of("host.binding")
     sockets = {m[1] for e in bound if (m := re.match(r"(?:socket|package)\[? ?(\d+)", e.get("where")))}
-    narrow = [e for e in bound if e.get("where").count("core") <= 1 or _one_bit(e.get("where"))]
+    narrow = [e for e in bound if e.get("where").count("core") == 1 or _one_bit(e.get("where"))]
     values = sorted(v for v, _ in peaks(case).values())
     slower = len(values) > 1 and values[0] < 0.7 * values[-1]
     if len(narrow) > 1 and len(narrow) == len(bound) and (slower or len(sockets) == 1):
@@ -116,7 +116,31 @@ def binding(case: Case) -> Iterator[Finding]:
 
 
 def _one_bit(mask: str) -> bool:
-    return bool(re.fullmatch(r"0x0*[1248]0*", mask))
+    return bool(re.fullmatch(r"0x0*[1248]0*|\d+", mask))
+
+
+@rule("The same benchmark on one node after another: a node far below the others is the slow one.")
+def node_by_node(case: Case) -> Iterator[Finding]:
+    alone: dict[str, tuple[float, Event]] = {}
+    for file, best in peaks(case).items():
+        nodes = {e.node for e in case.of("bench.rank") if e.line.file == file and e.node}
+        if len(nodes) == 1:
+            alone[nodes.pop()] = best
+    usual = median([v for v, _ in alone.values()]) if len(alone) > 2 else 0.0
+    slow = {n: e for n, (v, e) in alone.items() if v < 0.8 * usual}
+    if slow and len(slow) * 2 < len(alone):
+        yield finding("perf.node-slow", SLOW - 2, slow.values(), nodes=slow, confidence=0.85,
+                      why=f"below the usual {usual:.0f} GB/s of the other nodes")  # fmt: skip
+
+
+@rule("An adapter whose own bandwidth test is below that of its equals.")
+def adapter_tests(case: Case) -> Iterator[Finding]:
+    tests = [(e, v) for e in case.of("perftest.row") if (v := e.number("gbps"))]
+    usual = median([v for _, v in tests]) if len(tests) > 2 else 0.0
+    slow = [e for e, v in tests if v < 0.8 * usual]
+    if slow and len(slow) * 2 < len(tests):
+        yield finding("perf.nic-rate-asymmetric", SLOW - 1, slow, nodes=case.nodes(slow), nics=[e.nic for e in slow],
+                      why=f"below the usual {usual:.0f} Gb/s", confidence=0.8)  # fmt: skip
 
 
 @rule("Bandwidth that falls away as messages grow is loss and retransmission, not a limit.")

@@ -153,7 +153,8 @@ def modify_qp(case: Case) -> Iterator[Finding]:
     if not failed:
         return
     errors = " ".join(e.get("error") for e in failed)
-    if "No such device" in errors:
+    mixed = any(len(set(nics.values())) > 1 for nics in hca_sets(case).values())
+    if "No such device" in errors or (mixed and not _losses(case)):
         yield from _wrong_hca(case, failed)
     elif _separate_rails(case, failed):
         yield finding("rdma.rail-isolated", CONFIGURED - 3, [*failed[:1], *_losses(case)[:2], *case.of("nic.address")[:1]],
@@ -207,6 +208,19 @@ def device_sets(case: Case) -> Iterator[Finding]:
     lines = [e for e in case.of("nccl.ib") if e.node in nodes]
     yield finding("rdma.nic-set-mismatch", SLOW + 6 if slow else SLOW + 2, [*lines[:1], *shown[:2]], nodes=nodes, nics=nics,
                   why="its devices differ from those of the other nodes", confidence=0.75)  # fmt: skip
+
+
+@rule("NCCL_IB_HCA matches by prefix: mlx5_1 also takes mlx5_10 to mlx5_19, unless it begins with =.")
+def prefix_match(case: Case) -> Iterator[Finding]:
+    for event in case.env("NCCL_IB_HCA"):
+        names = [n.partition(":")[0] for n in event.get("value").split(",") if n[:1] not in ("=", "^")]
+        used = hca_sets(case).get(event.node or "", {})
+        more = [nic for nic in used if nic not in names and any(nic.startswith(n) for n in names)]
+        if more and names and names[0] in used and (case.stopped() or case.hung_in_init()):
+            lines = [e for e in case.of("nccl.ib") if e.node == event.node]
+            yield finding("rdma.hca-selection", SLOW + 3, [event, *lines[:1]], nodes=[event.node], nics=more,
+                          why=f"{listed(names)} also matches {listed(more)}", confidence=0.7)  # fmt: skip
+            return
 
 
 def _odd_sets(sets: dict[str, frozenset[str]]) -> tuple[list[str], list[str]]:
