@@ -30,7 +30,9 @@ FIELDS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", nargs="?", type=Path, help=_("a run spec; flags override what it says"))
     what = parser.add_argument_group(_("what is trained"))
-    what.add_argument("--model", metavar="NAME|FOLDER", help=_("a public model's name, or a folder with its config.json"))
+    what.add_argument(
+        "--model", metavar="NAME|FOLDER", help=_("a public model's name, or a folder with its config.json")
+    )
     what.add_argument("--size", metavar="7B", help=_("only the size is known: a usual shape is assumed"))
     what.add_argument("--method", choices=choices.METHODS)
     what.add_argument("--weights", dest="weight_format", choices=choices.WEIGHT_FORMATS)
@@ -43,9 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--seq-len", type=int, metavar="TOKENS")
     how.add_argument("--accumulation", type=int)
     for name in ("optimizer", "checkpointing", "attention", "loss", "kernels"):
-        how.add_argument(f"--{name}", choices=getattr(choices, {"loss": "LOSSES", "optimizer": "OPTIMIZERS"}.get(name, name.upper())))
+        how.add_argument(
+            f"--{name}", choices=getattr(choices, {"loss": "LOSSES", "optimizer": "OPTIMIZERS"}.get(name, name.upper()))
+        )
     where = parser.add_argument_group(_("where"))
-    where.add_argument("--card", metavar="NAME", help=_("for example RTX4090 or 'A100 80GB'; without it every card is judged"))
+    where.add_argument(
+        "--card", metavar="NAME", help=_("for example RTX4090 or 'A100 80GB'; without it every card is judged")
+    )
     where.add_argument("--cards", type=int, metavar="N")
     where.add_argument("--for", dest="host", metavar="NODE", help=_("the cards that this node has"))
     where.add_argument("--sharding", choices=choices.SHARDINGS)
@@ -120,7 +126,9 @@ def _plan(args: argparse.Namespace) -> int:
 def _placed(args: argparse.Namespace, work: Workload) -> tuple[Card | None, Workload]:
     card, count = card_of(args)
     if count and not args.cards:
-        sharding = work.sharding if count == 1 or work.sharding != "none" else "zero3" if work.method == "full" else "ddp"
+        sharding = (
+            work.sharding if count == 1 or work.sharding != "none" else "zero3" if work.method == "full" else "ddp"
+        )
         work = replace(work, cards=count, sharding=sharding)
     return card, work
 
@@ -130,13 +138,13 @@ def _best(shape: Architecture, work: Workload, card: Card | None) -> Workload:
         raise PlanError("--best without cards", "name them: --card 'A100 80GB' --cards 4, or --for NODE")
     found = fit.best_for(shape, work, card, work.cards)
     if found is None:
-        raise PlanError(f"{shape.name} does not fit {work.cards} x {card.name} with any method", "use more or larger cards")
+        raise PlanError(
+            f"{shape.name} does not fit {work.cards} x {card.name} with any method", "use more or larger cards"
+        )
     return found
 
 
-def duration_of(
-    args: argparse.Namespace, shape: Architecture, work: Workload, card: Card
-) -> duration.Duration:
+def duration_of(args: argparse.Namespace, shape: Architecture, work: Workload, card: Card) -> duration.Duration:
     """Duration where a sample count is given; else the speed alone, over one sample."""
     lengths = Lengths.read(args.lengths) if args.lengths else None
     samples = args.samples or (len(lengths.tokens) if lengths else 1)

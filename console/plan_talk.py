@@ -14,7 +14,7 @@ from jobs.plan.hardware import Card
 from jobs.plan.refusal import PlanError
 from jobs.plan.workload import Workload
 
-HELP = _("KNOB VALUE sets a knob (micro_batch 4, method qlora, card A100 80GB) · fit makes it fit · knobs lists them · q ends")
+HELP = _("KNOB VALUE sets a knob (micro_batch 4, method qlora, card A100 80GB) · fit makes it fit · q ends")
 
 
 def talk(shape: Architecture, work: Workload, card: Card | None) -> int:
@@ -73,5 +73,8 @@ def summary(form: PlanForm) -> str:
     if form.problem:
         return form.problem
     verdict = fit.judge(form.shape, form.work, form.card.memory_bytes)
-    lines = [plan_text.title(form.shape, form.work, form.card), *plan_text.components(memory.forecast(form.shape, form.work), form.card)]
+    lines = [
+        plan_text.title(form.shape, form.work, form.card),
+        *plan_text.components(memory.forecast(form.shape, form.work), form.card),
+    ]
     return "\n".join([*lines, plan_text.fits(verdict, form.card)])

@@ -60,7 +60,8 @@ def title(shape: Architecture, work: Workload, card: Card | None) -> str:
     batch = f"{work.micro_batch} × {work.seq_len} {_('tokens')}"
     on = f"{work.cards} × {card.name}" if card else f"{work.cards} {_('cards')}" if work.cards > 1 else _("one card")
     parts = (
-        f"{shape.name} ({shape.parameters / 1e9:.2f}B)", f"{work.method}{adapters}", work.weight_format, work.optimizer, batch,
+        f"{shape.name} ({shape.parameters / 1e9:.2f}B)", f"{work.method}{adapters}", work.weight_format, work.optimizer,
+        batch,
         _("checkpointing {c}").format(c=work.checkpointing), _("loss {loss}").format(loss=work.loss), work.sharding, on,
     )  # fmt: skip
     return " · ".join(part for part in parts if part != "none")
@@ -75,7 +76,11 @@ def components(forecast: Forecast, card: Card | None) -> Iterator[str]:
         filled = min(BAR_CELLS, round(share * BAR_CELLS))
         bar = "█" * filled + "·" * (BAR_CELLS - filled)
         yield f"  {part.name:<16} {size(part.bytes):>9}  {share:>4.0%} {bar} {part.why}"
-    figures = (("allocated", forecast.allocated_bytes), ("reserved", forecast.reserved_bytes), ("device", forecast.device_bytes))
+    figures = (
+        ("allocated", forecast.allocated_bytes),
+        ("reserved", forecast.reserved_bytes),
+        ("device", forecast.device_bytes),
+    )
     low, high = size(forecast.low_bytes), size(forecast.high_bytes)
     band = _("band of the device figure {low} to {high}").format(low=low, high=high)
     yield "  " + " · ".join(f"{name} {size(value)}" for name, value in figures) + f" · {band}"
@@ -108,7 +113,7 @@ def needed(changes: list[Change] | None) -> Iterator[str]:
 def elsewhere(shape: Architecture, work: Workload) -> Iterator[str]:
     by_answer: dict[str, list[str]] = {"yes": [], "tight": [], "no": []}
     for card, verdict in fit.on_cards(shape, work):
-        by_answer[verdict.answer].append(card.name)
+        by_answer[verdict.answer].append(card.name + (_(" (in fp16)") if fit.without_bf16(card, work) else ""))
     words = {"yes": _("fits"), "tight": _("tight"), "no": _("no")}
     yield _("On every card that tunedeck knows")
     for key, names in by_answer.items():
@@ -133,9 +138,15 @@ def pace(time: Duration, work: Workload) -> Iterator[str]:
     if time.useful_share < 0.995:
         yield "  " + _("{share:.0%} of computed tokens are data, the rest is padding").format(share=time.useful_share)
     if time.tokens > work.seq_len:
-        text = _("{hours:.2f} h ({low:.2f} to {high:.2f}) for {tokens} tokens in {steps} steps, without loading and snapshots")
+        text = _(
+            "{hours:.2f} h ({low:.2f} to {high:.2f}): {tokens} tokens in {steps} steps, without loading and snapshots"
+        )
         yield "  " + text.format(
-            hours=time.hours, low=time.low_hours, high=time.high_hours, tokens=count(time.tokens), steps=count(time.steps)
+            hours=time.hours,
+            low=time.low_hours,
+            high=time.high_hours,
+            tokens=count(time.tokens),
+            steps=count(time.steps),
         )
 
 

@@ -2,11 +2,11 @@
 
 Per token, with h hidden, q query width, I intermediate, in 16 bits unless said otherwise:
 
-    RMSNorm      its input in fp32 (4h); where its weight trains, also the normalised value (2h). LayerNorm: its input (2h)
-    attention    q, k, v and the output, 2q each: flash and sdpa keep no scores; grouped k and v are repeated to q first
-    MLP          gate, activation and up (2I each), or up alone where there is no gate
-    linear       its input, but only where its weight trains, carries an adapter or is a 4-bit product of bitsandbytes
-    adapter      dropout keeps a copy and a mask of the adapter's input (3 bytes), and the rank-r value
+    RMSNorm      its input in fp32 (4h); where its weight trains, also the normalised value (2h). LayerNorm: its input
+    (2h) attention    q, k, v and the output, 2q each: flash and sdpa keep no scores; grouped k and v are repeated to q
+    first MLP          gate, activation and up (2I each), or up alone where there is no gate linear       its input, but
+    only where its weight trains, carries an adapter or is a 4-bit product of bitsandbytes adapter      dropout keeps a
+    copy and a mask of the adapter's input (3 bytes), and the rank-r value
 
 For a trained gated model that is close to the usual T(12h + 4k + 8I) + 8hT. Attention that keeps scores adds 5 a s
 (Korthikanti et al. 2022: 34sbh + 5as^2b), and 2 a s more where the scores pass a tanh.
@@ -20,12 +20,20 @@ from jobs.plan import adapter
 from jobs.plan.architecture import Architecture, Linear
 from jobs.plan.workload import Workload
 
-SELECTIVE_SHARE = 0.3  # torch's selective policy keeps attention and every other matrix product: 14.5h of 49h on Llama 3
-# per logit, unfused: the logits 2, their fp32 copy 4, log-softmax 4, its gradient 4 (transformers' loss; 10-14 in public
-# measurements). Chunked: the 16-bit logits and one chunk of the rest. Fused kernels keep the gradient of their input only.
+SELECTIVE_SHARE = (
+    0.3  # torch's selective policy keeps attention and every other matrix product: 14.5h of 49h on Llama 3
+)
+# per logit, unfused: the logits 2, their fp32 copy 4, log-softmax 4, its gradient 4 (transformers' loss; 10-14 in
+# public measurements). Chunked: the 16-bit logits and one chunk of the rest. Fused kernels keep the gradient of their
+# input only.
 LOGIT_BYTES = {"unfused": 14.0, "chunked": 3.0}
-LOGITS_HELD = 4.0  # bytes per logit that stay alive while the layers run backward: the model's output and its shifted copy
-FOUR_BIT_INPUT_BYTES = 3.0  # bitsandbytes' product keeps its 16-bit input; cast copies add 0-2 bytes more (public readings)
+LOGITS_HELD = (
+    4.0  # bytes per logit that stay alive while the layers run backward: the model's output and its shifted copy
+)
+FOUR_BIT_INPUT_BYTES = (
+    3.0  # bitsandbytes' product keeps its 16-bit input; cast copies add 0-2 bytes more (public readings)
+)
+DORA_OUTPUT_BYTES = 4.0  # the base's and the adapter's output, which the magnitude scales
 DROPOUT_BYTES = 3.0  # a 16-bit copy and a one-byte mask
 
 
@@ -49,7 +57,9 @@ def per_token(shape: Architecture, work: Workload) -> float:
 
 
 def _fused(shape: Architecture) -> float:
-    """Fused kernels: norms keep their 16-bit input, attention q, k, v and output, the MLP gate and up; adapters no copies."""
+    """Fused kernels: norms keep their 16-bit input, attention q, k, v and output, the MLP gate and up; adapters no
+    copies.
+    """
     attention = 4.0 * shape.query_width + 4.0 * shape.kv_width
     width = sum(x.inputs * _copies(shape, x) for x in shape.linears if x.role == "down")
     return 2.0 * shape.norms + attention + width * (4.0 if shape.gated else 2.0) + 4.0 * shape.hidden
@@ -82,8 +92,13 @@ def _inputs(shape: Architecture, work: Workload) -> float:
     inputs = sum(x.inputs * _copies(shape, x) for x in shape.linears if not x.shares)
     if not work.adapters:
         return 2.0 * inputs
-    extra = sum(DROPOUT_BYTES * x.inputs + 2.0 * work.rank for x in adapter.targets(shape, work))
-    return extra + (FOUR_BIT_INPUT_BYTES * inputs if work.weight_format in ("nf4", "nf4-dq") else 0.0)
+    carried = list(adapter.targets(shape, work))
+    extra = sum(DROPOUT_BYTES * x.inputs + 2.0 * work.rank for x in carried)
+    if work.method == "dora":
+        extra += sum(DORA_OUTPUT_BYTES * x.outputs for x in carried)
+    if work.weight_format not in ("nf4", "nf4-dq"):
+        return extra
+    return extra + inputs * (2.0 if work.compute == "fp32" else FOUR_BIT_INPUT_BYTES)  # no cast, so no cast copy
 
 
 def of(shape: Architecture, work: Workload) -> Activations:

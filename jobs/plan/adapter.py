@@ -9,13 +9,15 @@ from jobs.plan.refusal import PlanError
 from jobs.plan.workload import Workload
 
 ALIASES = {
-    "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "gate": "gate_proj", "up": "up_proj", "down": "down_proj",
+    "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "gate": "gate_proj",
+    "up": "up_proj", "down": "down_proj",
 }  # fmt: skip
 ATTENTION_FUSED = ("qkv_proj", "query_key_value", "Wqkv", "c_attn", "W_pack", "wqkv")
 PARTS = {
     "q_proj": ATTENTION_FUSED, "k_proj": ATTENTION_FUSED, "v_proj": ATTENTION_FUSED,
     "o_proj": ("dense", "out_proj", "wo", "c_proj"), "gate_proj": ("gate_up_proj", "w1"),
-    "up_proj": ("gate_up_proj", "fc1", "w3", "c_fc", "dense_h_to_4h"), "down_proj": ("fc2", "w2", "dense_4h_to_h", "c_proj"),
+    "up_proj": ("gate_up_proj", "fc1", "w3", "c_fc", "dense_h_to_4h"),
+    "down_proj": ("fc2", "w2", "dense_4h_to_h", "c_proj"),
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """The shape of a decoder-only transformer: every weight matrix a layer holds, and how many of each.
 
-Byte counts elsewhere are sums over these matrices. Shapes come from a transformers ``config.json`` (see ``families``) or,
-where only a table row is known, from the combination of usual layouts whose size matches the stated parameter count.
+Byte counts elsewhere are sums over these matrices. Shapes come from a transformers ``config.json`` (see ``families``)
+or, where only a table row is known, from the combination of usual layouts whose size matches the stated parameter
+count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ EXPERT_COUNTS = (4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """One weight matrix of a layer: ``y = x W + b`` with W of ``inputs x outputs``; ``count`` such matrices per layer."""
+    """One weight matrix of a layer: ``y = x W + b`` with W of ``inputs x outputs``; ``count`` such matrices per
+    layer.
+    """
 
     name: str  # as transformers names the module: q_proj, gate_proj, query_key_value ...
     inputs: int
@@ -41,7 +44,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder. ``hidden`` h, ``layers`` L, ``heads`` a, ``kv_heads``, ``head_dim`` d, ``intermediate`` I, ``vocab`` V."""
+    """A decoder. ``hidden`` h, ``layers`` L, ``heads`` a, ``kv_heads``, ``head_dim`` d, ``intermediate`` I,
+    ``vocab`` V.
+    """
 
     name: str
     hidden: int
@@ -149,7 +154,8 @@ def from_counts(
 ) -> Architecture:
     """The usual layout nearest to ``parameters``: gated or not, tied or not, head size, number of experts.
 
-    Without a parameter count a gated, untied layout is assumed, and said. Raises PlanError where a number is not positive.
+    Without a parameter count a gated, untied layout is assumed, and said. Raises PlanError where a number is not
+    positive.
     """
     numbers = {"hidden": hidden, "layers": layers, "heads": heads, "intermediate": intermediate, "vocab": vocab}
     for field, value in numbers.items():
@@ -174,7 +180,9 @@ def from_counts(
                 best, miss = made, error
     assert best is not None
     if best.experts:
-        best = _with_assumption(best, f"{best.experts} experts, {best.active_experts} active, read off the parameter count")
+        best = _with_assumption(
+            best, f"{best.experts} experts, {best.active_experts} active, read off the parameter count"
+        )
     return best if miss <= 0.15 else _with_assumption(best, f"the shape makes {best.parameters / 1e9:.2f}B parameters")
 
 
@@ -215,4 +223,6 @@ def from_size(name: str, parameters: float) -> Architecture:
     heads = max(1, hidden // 128)
     inner = round(8 * hidden / 3 / 64) * 64
     made = _layout(name, hidden, layers, heads, heads, hidden // heads, inner, 32000, True, False, 0)
-    return _with_assumption(made, f"only the size is known: a Llama-like shape of {made.parameters / 1e9:.1f}B is assumed")
+    return _with_assumption(
+        made, f"only the size is known: a Llama-like shape of {made.parameters / 1e9:.1f}B is assumed"
+    )

@@ -67,7 +67,9 @@ def _peaks(forecast: Forecast, metric: str) -> dict[str, float]:
 
 
 def _as_it_ran(shape: Architecture, work: Workload, card: Card | None) -> Workload:
-    """A measured row did run: where even the low end of the band exceeds the card, parameters must have been offloaded."""
+    """A measured row did run: where even the low end of the band exceeds the card, parameters must have been
+    offloaded.
+    """
     sharded = work.sharding in ("fsdp", "zero3") and work.offload == "none"
     if card and sharded and memory.forecast(shape, work).low_bytes > card.memory_bytes:
         return replace(work, offload="all")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-import configs
-from jobs.plan import architecture, families
+from jobs.plan import architecture, families, shipped
 from jobs.plan.architecture import Architecture
 from jobs.plan.refusal import PlanError
 
@@ -24,7 +23,7 @@ def key(name: str) -> str:
 
 def find(name: str) -> Architecture | None:
     """The catalogued model of that name, or None."""
-    models = configs.load("models.yaml")
+    models = shipped.load("models.yaml")
     wanted = key(name)
     for known, config in models.items():
         if key(known) == wanted:
@@ -46,6 +45,8 @@ def named(name: str, parameters: float | None = None) -> Architecture:
     stated = parameters or size(name)
     if stated:
         return architecture.from_size(name, stated)
-    near = difflib.get_close_matches(name.lower(), [m.lower() for m in configs.load("models.yaml")], 3, 0.5)
+    near = difflib.get_close_matches(name.lower(), [m.lower() for m in shipped.load("models.yaml")], 3, 0.5)
     hint = f"did you mean {', '.join(near)}? " if near else ""
-    raise PlanError(f"model {name!r} is not known", f"{hint}Name a model folder with a config.json, or state its size (--size 7B)")
+    raise PlanError(
+        f"model {name!r} is not known", f"{hint}Name a model folder with a config.json, or state its size (--size 7B)"
+    )

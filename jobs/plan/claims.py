@@ -16,12 +16,14 @@ from jobs.plan.workload import Workload
 GB = 1e9
 # what "a 7B" means: models of that size with a small and with a large vocabulary, where both exist
 MODELS = {
-    7: ("Llama-2-7B", "Qwen2.5-7B"), 8: ("Llama-3.1-8B",), 13: ("Llama-2-13B",), 14: ("Qwen2.5-14B",), 32: ("Qwen2.5-32B",),
+    7: ("Llama-2-7B", "Qwen2.5-7B"), 8: ("Llama-3.1-8B",), 13: ("Llama-2-13B",), 14: ("Qwen2.5-14B",),
+    32: ("Qwen2.5-32B",),
     34: ("Yi-34B",), 65: ("Llama-65B",), 70: ("Llama-3.1-70B",), 72: ("Qwen2.5-72B",), 180: ("Falcon-180B",),
     405: ("Llama-3.1-405B",),
 }  # fmt: skip
 CARD = re.compile(
-    r"(?:(\d+)\s*(?:[x×*]|cards? of)\s*)?\b((?:RTX\s*)?(?:A6000|A5000|6000\s*Ada|A10G?|L20|L40S|T4|V100S?|[AH][18]00|H200|B200|[345]0[89]0)(?!\w))"
+    r"(?:(\d+)\s*(?:[x×*]|cards? of)\s*)?"
+    r"\b((?:RTX\s*)?(?:A6000|A5000|6000\s*Ada|A10G?|L20|L40S|T4|V100S?|[AH][18]00|H200|B200|[345]0[89]0)(?!\w))"
     r"((?:\s*(?:SXM|PCIe))?\s*(?:\d+\s*G(?:i?B)?\b)?)",
     re.IGNORECASE,
 )
@@ -54,7 +56,9 @@ def examine(text: str) -> Finding:
         found = judge(text, words)
         if found:
             return found
-    raise PlanError(f"nothing to compute in {text!r}", "name a model size and method with cards or GB: '70B LoRA on 4 x RTX 3090'")
+    raise PlanError(
+        f"nothing to compute in {text!r}", "name a model size and method with cards or GB: '70B LoRA on 4 x RTX 3090'"
+    )
 
 
 def read(text: str) -> Words:
@@ -96,9 +100,9 @@ def _comparison(text: str, words: Words) -> Finding | None:
     (n, a), (m, b) = words.cards
     ratio = n * a.matmul_flops / (m * b.matmul_flops)
     claimed = float(share.group(1)) / 100
-    said = f"{n} x {a.name} = {n * a.matmul_flops / 1e12:,.0f} TFLOPS dense, {m} x {b.name} = {m * b.matmul_flops / 1e12:,.0f}"
+    peaks = [f"{k} x {c.name} = {k * c.matmul_flops / 1e12:,.0f} TFLOPS dense" for k, c in words.cards]
     close = abs(ratio - claimed) < 0.25 * claimed
-    return Finding("holds" if close else "contradicted", text, (said, f"that is {ratio:.0%} of the peak"))
+    return Finding("holds" if close else "contradicted", text, (*peaks, f"that is {ratio:.0%} of the peak"))
 
 
 def _card_memory(text: str, words: Words) -> Finding | None:
@@ -161,14 +165,17 @@ def _work(words: Words, method: str, count: int) -> Workload:
     sharding = "none" if count == 1 else "zero3" if method != "qlora" else "fsdp"
     weights = "nf4-dq" if method == "qlora" else "bf16"
     return Workload(
-        method=method, weight_format=weights, micro_batch=words.batch, seq_len=words.context, cards=count, sharding=sharding
+        method=method, weight_format=weights, micro_batch=words.batch, seq_len=words.context, cards=count,
+        sharding=sharding,
     )  # fmt: skip
 
 
 Against = Callable[[tuple[Architecture, ...], Words, str, int, float], tuple[str, list[str]]]
 
 
-def _against(shapes: tuple[Architecture, ...], words: Words, label: str, count: int, capacity: float) -> tuple[str, list[str]]:
+def _against(
+    shapes: tuple[Architecture, ...], words: Words, label: str, count: int, capacity: float
+) -> tuple[str, list[str]]:
     """Verdict on one budget: as stated, with the usual recipe, and with the leanest one."""
     method = words.method or "full"
     work = _work(words, method, count)
@@ -190,7 +197,9 @@ def _against(shapes: tuple[Architecture, ...], words: Words, label: str, count: 
         return "depends", [*lines, "it depends on the vocabulary and on whether the loss is fused or chunked"]
     if method == "lora":
         four_bit = fit.judge(shapes[0], fit.lean(_work(words, "qlora", count)), capacity)
-        lines.append(f"with 4-bit weights (QLoRA) and a fused loss {'it fits' if four_bit.fits else 'it does not fit either'}")
+        lines.append(
+            f"with 4-bit weights (QLoRA) and a fused loss {'it fits' if four_bit.fits else 'it does not fit either'}"
+        )
     return "contradicted", [*lines, "it does not fit"]
 
 
@@ -199,15 +208,21 @@ def _lower_bound(shape: Architecture, work: Workload, amount: float, lines: list
     if work.method == "full":
         pure, mixed = 8.0 * shape.parameters, 16.0 * shape.parameters
         if amount < 0.9 * pure:
-            return "contradicted", [f"{amount / GB:,.0f} GB hold less than {pure / GB:,.0f} GB, the smallest AdamW state"]
+            return "contradicted", [
+                f"{amount / GB:,.0f} GB hold less than {pure / GB:,.0f} GB, the smallest AdamW state"
+            ]
         if amount < 0.9 * mixed:
-            return "depends", [f"{amount / GB:,.0f} GB is bf16 AdamW without activations; mixed precision needs {mixed / GB:,.0f}"]
+            return "depends", [
+                f"{amount / GB:,.0f} GB is bf16 AdamW without activations; mixed precision needs {mixed / GB:,.0f}"
+            ]
         return "holds", lines
     return _smaller_card(shape, work, amount, lines)
 
 
 def _smaller_card(shape: Architecture, work: Workload, capacity: float, lines: list[str]) -> tuple[str, list[str]]:
-    """Is the stated minimum really one? Looks for a smaller card that holds the same with batch 1 and a chunked loss."""
+    """Is the stated minimum really one? Looks for a smaller card that holds the same with batch 1 and a chunked
+    loss.
+    """
     small = replace(work, micro_batch=1, loss="chunked", cards=1, sharding="none")
     enough = next((c for c in hardware.cards() if fit.judge(shape, small, c.memory_bytes).fits), None)
     if enough and enough.memory_bytes < 0.85 * capacity:

@@ -28,7 +28,9 @@ class Duration:
 def of(
     shape: Architecture, work: Workload, card: Card, samples: int, epochs: float, lengths: Lengths | None, packed: bool
 ) -> Duration:
-    """Duration on ``work.cards`` such cards. Without lengths every sample is taken to be ``work.seq_len`` tokens long."""
+    """Duration on ``work.cards`` such cards. Without lengths every sample is taken to be ``work.seq_len`` tokens
+    long.
+    """
     known = (lengths or Lengths((work.seq_len,))).cut(work.seq_len)
     share = 1.0 if packed else known.useful_share(work.micro_batch)
     computed = work.seq_len if packed else max(1, round(known.padded_mean(work.micro_batch)))

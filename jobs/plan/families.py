@@ -8,94 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.plan.architecture import Architecture, Linear
+from jobs.plan.family import FAMILIES, LLAMA, Family
 from jobs.plan.refusal import PlanError
 
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What a family of models adds to its config.json."""
-
-    gated: bool = True
-    qkv_bias: bool = False
-    out_bias: bool = False
-    mlp_bias: bool = False
-    head_bias: bool = False
-    norms: int = 2  # of width hidden, per layer
-    norm_bias: bool = False  # LayerNorm with a bias; else RMSNorm, or LayerNorm without one
-    rms_norm: bool = True
-    qk_norm: str = "none"  # "head": one norm of head_dim for q and k each; "full": of their whole width
-    tied: bool = False  # default of tie_word_embeddings
-    qkv: str = ""  # name of the fused q, k, v product, if fused
-    gate_up: str = ""  # name of the fused gate and up product, if fused
-    names: tuple[str, str, str, str] = ("o_proj", "gate_proj", "up_proj", "down_proj")
-    positions: int = 0  # learned position table: 1 = max_position_embeddings rows, 2 = two more (OPT)
-    sinks: bool = False  # one learned value per head (gpt-oss)
-
-
-LLAMA = Family()
-NEOX = Family(
-    gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, rms_norm=False, qkv="query_key_value",
-    names=("dense", "", "dense_h_to_4h", "dense_4h_to_h"),
-)  # fmt: skip
-FAMILIES = {
-    "llama": LLAMA,
-    "mistral": LLAMA,
-    "mixtral": LLAMA,
-    "granite": LLAMA,
-    "yi": LLAMA,
-    "internlm2": Family(qkv="wqkv", names=("wo", "w1", "w3", "w2")),
-    "baichuan": Family(qkv="W_pack"),
-    "qwen": Family(qkv_bias=True, qkv="c_attn", names=("c_proj", "w2", "w1", "c_proj")),
-    "qwen2": Family(qkv_bias=True),
-    "qwen2_moe": Family(qkv_bias=True),
-    "qwen3": Family(qk_norm="head"),
-    "qwen3_moe": Family(qk_norm="head"),
-    "olmo2": Family(qk_norm="full"),
-    "olmo3": Family(qk_norm="full"),
-    "olmoe": Family(qk_norm="full"),
-    "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, norms=4),
-    "gemma3_text": Family(tied=True, norms=4, qk_norm="head"),
-    "phi3": Family(qkv="qkv_proj", gate_up="gate_up_proj"),
-    "phi": Family(
-        gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True, norms=1, norm_bias=True, rms_norm=False,
-        names=("dense", "", "fc1", "fc2"),
-    ),
-    "starcoder2": Family(
-        gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, rms_norm=False, tied=True,
-        names=("o_proj", "", "c_fc", "c_proj"),
-    ),
-    "gpt_neox": NEOX,
-    "falcon": Family(
-        gated=False, norms=1, norm_bias=True, rms_norm=False, tied=True, qkv="query_key_value",
-        names=("dense", "", "dense_h_to_4h", "dense_4h_to_h"),
-    ),
-    "bloom": Family(
-        gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, rms_norm=False, tied=True,
-        qkv="query_key_value", names=("dense", "", "dense_h_to_4h", "dense_4h_to_h"),
-    ),
-    "mpt": Family(
-        gated=False, rms_norm=False, tied=True, qkv="Wqkv", names=("out_proj", "", "up_proj", "down_proj"),
-    ),
-    "gpt2": Family(
-        gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, rms_norm=False, tied=True,
-        qkv="c_attn", names=("c_proj", "", "c_fc", "c_proj"), positions=1,
-    ),
-    "opt": Family(
-        gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, rms_norm=False, tied=True,
-        names=("out_proj", "", "fc1", "fc2"), positions=2,
-    ),
-    "stablelm": Family(norm_bias=True, rms_norm=False),
-    "chatglm": Family(qkv_bias=True, qkv="query_key_value", gate_up="dense_h_to_4h", names=("dense", "", "", "dense_4h_to_h")),
-    "apertus": Family(gated=False, qk_norm="head"),
-    "seed_oss": Family(qkv_bias=True),
-    "gpt_oss": Family(qkv_bias=True, out_bias=True, mlp_bias=True, sinks=True),
-}  # fmt: skip
 KEYS = {
     "hidden": ("hidden_size", "n_embd", "d_model"),
     "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers"),
@@ -125,14 +44,20 @@ def of(config: Mapping[str, Any], name: str = "model") -> Architecture:
         config = {"tie_word_embeddings": config.get("tie_word_embeddings", False), **inner}
     kind = str(config.get("model_type", ""))
     family = FAMILIES.get(kind, LLAMA)
-    notes = () if kind in FAMILIES else (f"family {kind or 'not named'!s} is not known: a Llama layout is assumed",)
+    notes: tuple[str, ...] = (
+        () if kind in FAMILIES else (f"family {kind or 'not named'} is not known: a Llama layout is assumed",)
+    )
+    if config.get("first_k_dense_replace"):
+        notes = (*notes, f"the first {config['first_k_dense_replace']} dense layers are counted like the others")
     sizes = {field: _size(config, name, keys) for field, keys in KEYS.items()}
     hidden, heads = sizes["hidden"], sizes["heads"]
     if not config.get("head_dim") and hidden % heads:
-        raise PlanError(f"{name}: hidden size {hidden} is not a multiple of {heads} heads", "add head_dim to config.json")
+        raise PlanError(
+            f"{name}: hidden size {hidden} is not a multiple of {heads} heads", "add head_dim to config.json"
+        )
     head_dim = int(config.get("head_dim") or config.get("kv_channels") or hidden // heads)
     kv_heads = _kv_heads(config, heads)
-    inter = _intermediate(config, kind, hidden)
+    inter = _intermediate(config, hidden)
     if kind == "qwen":
         inter //= 2  # the first Qwen states gate and up together
     experts, active, linears = _layers(config, family, hidden, heads, kv_heads, head_dim, inter)
@@ -144,7 +69,7 @@ def of(config: Mapping[str, Any], name: str = "model") -> Architecture:
         gated=family.gated,
         rms_norm=family.rms_norm,
         learned_positions=positions + (2 if family.positions == 2 else 0) if family.positions else 0,
-        final_norm=hidden * (2 if family.norm_bias else 1),
+        final_norm=hidden * (2 if family.norm_bias else 1) * (2 if family.embedding_norm else 1),
         head_bias=family.head_bias,
         experts=experts,
         active_experts=active,
@@ -177,7 +102,7 @@ def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
     return heads
 
 
-def _intermediate(config: Mapping[str, Any], kind: str, hidden: int) -> int:
+def _intermediate(config: Mapping[str, Any], hidden: int) -> int:
     for key in ("intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner"):
         if config.get(key):
             return int(config[key])
@@ -188,7 +113,8 @@ def _norms(family: Family, config: Mapping[str, Any], hidden: int, heads: int, k
     per_norm = hidden * (2 if family.norm_bias else 1)
     count = family.norms + (1 if config.get("new_decoder_architecture") else 0)
     extra = {"none": 0, "head": 2 * head_dim, "full": (heads + kv_heads) * head_dim}[family.qk_norm]
-    return count * per_norm + extra + (heads if family.sinks else 0)
+    latent = int(config.get("kv_lora_rank") or 0) + int(config.get("q_lora_rank") or 0)  # each has a norm
+    return count * per_norm + extra + (heads if family.sinks else 0) + family.scalars + latent
 
 
 def _layers(
@@ -255,6 +181,12 @@ def _latent_attention(config: Mapping[str, Any], hidden: int, heads: int) -> tup
 def _mlp(family: Family, hidden: int, inter: int, bias: bool) -> tuple[Linear, ...]:
     _, gate, up, down = family.names
     if family.gate_up:
-        return Linear(family.gate_up, hidden, 2 * inter, bias, role="up"), Linear(down, inter, hidden, bias, role="down")
+        return Linear(family.gate_up, hidden, 2 * inter, bias, role="up"), Linear(
+            down, inter, hidden, bias, role="down"
+        )
     first = (Linear(gate, hidden, inter, bias, role="up"),) if family.gated else ()
-    return *first, Linear(up, hidden, inter, bias, shares=family.gated, role="up"), Linear(down, inter, hidden, bias, role="down")
+    return (
+        *first,
+        Linear(up, hidden, inter, bias, shares=family.gated, role="up"),
+        Linear(down, inter, hidden, bias, role="down"),
+    )

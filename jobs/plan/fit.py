@@ -18,7 +18,9 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``answer`` is yes, tight or no. ``left_share`` of the card's NVML total is free at the peak; negative: it is short."""
+    """``answer`` is yes, tight or no. ``left_share`` of the card's NVML total is free at the peak; negative: it is
+    short.
+    """
 
     answer: str
     left_share: float
@@ -45,11 +47,18 @@ class Change:
 
 
 def judge(shape: Architecture, work: Workload, capacity_bytes: float, factor: float = 1.0) -> Verdict:
-    """The verdict against a capacity in bytes (NVML's total). ``factor`` is a learned correction of measured/forecast."""
+    """The verdict against a capacity in bytes (NVML's total). ``factor`` is a learned correction of
+    measured/forecast.
+    """
     forecast = memory.forecast(shape, work)
     left = 1 - forecast.device_bytes * factor / capacity_bytes
     answer = "no" if left < 0 else "tight" if left < TIGHT_SHARE else "yes"
     return Verdict(answer, left, capacity_bytes, forecast)
+
+
+def without_bf16(card: Card, work: Workload) -> bool:
+    """Whether the card has no bf16, so that the same run must use fp16 and loss scaling there (same bytes)."""
+    return not card.bf16 and work.compute == "16-bit" and work.weight_format != "fp16"
 
 
 def on_cards(shape: Architecture, work: Workload) -> list[tuple[Card, Verdict]]:
@@ -58,7 +67,9 @@ def on_cards(shape: Architecture, work: Workload) -> list[tuple[Card, Verdict]]:
 
 
 def minimum(shape: Architecture, work: Workload) -> tuple[int, Card, Workload] | None:
-    """Fewest and then smallest cards on which the method fits, sharding where one card is not enough; None beyond 64."""
+    """Fewest and then smallest cards on which the method fits, sharding where one card is not enough; None beyond
+    64.
+    """
     for count in COUNTS:
         tried = work if count == 1 else replace(work, sharding=_sharding(work, count), cards=count)
         if count == 1:
@@ -74,7 +85,9 @@ def _sharding(work: Workload, count: int) -> str:
 
 
 def lean(work: Workload) -> Workload:
-    """The leanest public recipe for the same method: fused kernels and loss, activations offloaded, 8-bit Adam, 16-bit adapters."""
+    """The leanest public recipe for the same method: fused kernels and loss, activations offloaded, 8-bit Adam,
+    16-bit adapters.
+    """
     return replace(
         work, kernels="fused", loss="fused", offload_activations=work.checkpointing == "full", optimizer="adamw-8bit",
         adapter_bytes=2, expandable_segments=True, attention="flash",
@@ -102,7 +115,12 @@ def changes(work: Workload) -> Iterator[Change]:
     while now.micro_batch > 1:
         half = max(1, now.micro_batch // 2)
         more = round((now.accumulation or 1) * now.micro_batch / half)
-        yield step(f"micro-batch {half}, accumulation {more}", "a little speed; the same global batch", micro_batch=half, accumulation=more)
+        yield step(
+            f"micro-batch {half}, accumulation {more}",
+            "a little speed; the same global batch",
+            micro_batch=half,
+            accumulation=more,
+        )
     if now.loss == "chunked":
         yield step("fused cross-entropy", "a kernel package (Liger or cut-cross-entropy)", loss="fused")
     if now.optimizer.startswith(("adamw", "paged")) and not now.optimizer.endswith("8bit") and not now.deepspeed:
@@ -116,7 +134,9 @@ def changes(work: Workload) -> Iterator[Change]:
     if now.adapters and now.checkpointing == "full" and not now.offload_activations:
         yield step("activations in host memory", "speed: they cross PCIe twice", offload_activations=True)
     if now.method == "lora" and not now.quantized:
-        yield step("QLoRA: NF4 base", "1-3 points of quality claimed; 5-100 % step time", method="qlora", weight_format="nf4")
+        yield step(
+            "QLoRA: NF4 base", "1-3 points of quality claimed; 5-100 % step time", method="qlora", weight_format="nf4"
+        )
     if now.weight_format == "nf4":
         yield step("double quantisation", "nothing measurable", weight_format="nf4-dq")
     if now.adapters and now.rank > 8:
@@ -131,7 +151,8 @@ def changes(work: Workload) -> Iterator[Change]:
 
 
 def make_it_fit(shape: Architecture, work: Workload, capacity_bytes: float) -> list[Change] | None:
-    """The least harmful list of changes after which it fits with 10 % left; empty if it does already; None if none helps.
+    """The least harmful list of changes after which it fits with 10 % left; empty if it does already; None if none
+    helps.
 
     Steps that turn out not to be needed once the last one is taken are left out again.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.plan import advice, duration, fit, memory
@@ -48,13 +48,13 @@ class PlanForm:
 
     shape: Architecture
     card: Card
-    work: Workload = Workload()
+    work: Workload = field(default_factory=Workload)
     settings: tuple[tuple[str, Any], ...] = ()  # of a contradictory state: the knobs as they stand
     problem: str = ""
     samples: int = 10_000
     epochs: float = 3.0
     lengths: Lengths | None = None
-    correction: Correction = Correction()
+    correction: Correction = field(default_factory=Correction)
 
     def value(self, knob: str) -> Any:
         """What the knob stands at."""

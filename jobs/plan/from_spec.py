@@ -12,7 +12,9 @@ from jobs.spec import Spec
 
 
 def architecture(spec: Spec, home: Path) -> Architecture:
-    """The model of the spec: its config.json where the folder is here, else the public model of that name. Raises PlanError."""
+    """The model of the spec: its config.json where the folder is here, else the public model of that name. Raises
+    PlanError.
+    """
     folder = spec.model_folder(home)
     if folder is not None and (folder / "config.json").is_file():
         return families.read(folder)

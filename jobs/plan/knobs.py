@@ -37,8 +37,14 @@ def moves(shape: Architecture, work: Workload) -> tuple[Move, ...]:
 
 def _alone(work: Workload, before: Workload, after: Workload) -> Workload | None:
     """The one step from ``before`` to ``after`` applied to ``work``; None where it needs the steps before it."""
-    step = {f.name: getattr(after, f.name) for f in fields(Workload) if getattr(after, f.name) != getattr(before, f.name)}
+    step = {
+        f.name: getattr(after, f.name) for f in fields(Workload) if getattr(after, f.name) != getattr(before, f.name)
+    }
     base = {name: getattr(before, name) for name in step}
     if any(getattr(work, name) != value for name, value in base.items()):
         return None
-    return replace(work, **step) if step.get("offload", "none") == "none" or work.sharding.startswith(("zero", "fsdp")) else None
+    return (
+        replace(work, **step)
+        if step.get("offload", "none") == "none" or work.sharding.startswith(("zero", "fsdp"))
+        else None
+    )

@@ -24,7 +24,9 @@ class Lengths:
         except OSError as error:
             raise PlanError(f"{path}: {error.strerror}", "name a file of token counts") from None
         except ValueError:
-            raise PlanError(f"{path} is no list of token counts", "write one whole number a line, or a JSON list") from None
+            raise PlanError(
+                f"{path} is no list of token counts", "write one whole number a line, or a JSON list"
+            ) from None
         if not values or not all(isinstance(v, int) and v > 0 for v in values):
             raise PlanError(f"{path} holds no positive whole numbers", "write the token count of each sample")
         return cls(tuple(sorted(values)))

@@ -1,7 +1,8 @@
 """Peak memory of one rank, by component, with a band.
 
-The peak is the largest of five moments: loading, the loss at the end of the forward pass, a layer running backward, the end
-of the backward pass (all gradients there), and the optimiser step. All are reported by the component they consist of.
+The peak is the largest of five moments: loading, the loss at the end of the forward pass, a layer running backward, the
+end of the backward pass (all gradients there), and the optimiser step. All are reported by the component they consist
+of.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from jobs.plan.architecture import Architecture
 from jobs.plan.workload import Workload
 
 GIB = 2**30
-# CUDA context with kernels of recent builds is 0.5-0.9 GiB (stas00/ml-engineering), older eager-loading builds 1.2 and more
+# CUDA context with kernels of recent builds is 0.5-0.9 GiB (stas00/ml-engineering), older eager-loading builds 1.2
+# and more
 CONTEXT_BYTES = 1.1 * GIB
-NCCL_BYTES = 1.25 * GIB  # first collective: about 1.5 GiB on eight cards with NVLink (stas00/ml-engineering), less on two
+NCCL_BYTES = (
+    1.25 * GIB
+)  # first collective: about 1.5 GiB on eight cards with NVLink (stas00/ml-engineering), less on two
 RESERVED = 1.10  # reserved over allocated at fixed lengths: 1.02-1.1 in public readings of one run
 RESERVED_VARYING = 1.25  # lengths differ, so freed blocks fit the next batch less well
 RESERVED_EXPANDABLE = 1.02
@@ -46,7 +50,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Memory of one rank in bytes. ``components`` are those present at the peak; ``moments`` the five candidate peaks."""
+    """Memory of one rank in bytes. ``components`` are those present at the peak; ``moments`` the five candidate
+    peaks.
+    """
 
     components: tuple[Component, ...]
     moments: Mapping[str, float]
@@ -55,6 +61,8 @@ class Forecast:
     device_bytes: float
     low_bytes: float  # of the device figure
     high_bytes: float
+    allocated_low_bytes: float
+    allocated_high_bytes: float
     host_bytes: float  # of offloaded state, per rank
     trainable: int
     parameters: int
@@ -128,7 +136,12 @@ def _dequantised(shape: Architecture, work: Workload) -> float:
     elif work.quantized:
         dense = sum(x.weights / (shape.experts if x.expert and shape.experts else 1) for x in shape.linears)
         extra += 2.0 * dense
-    if work.weight_format == "fp32" and work.compute == "16-bit" and not work.adapters and sharding.split(work).weights == 1:
+    if (
+        work.weight_format == "fp32"
+        and work.compute == "16-bit"
+        and not work.adapters
+        and sharding.split(work).weights == 1
+    ):
         # autocast's 16-bit copies live as long as backward needs them: of all layers, or of the one recomputed
         extra += 2.0 * shape.layer_parameters * (1 if work.checkpointing == "full" else shape.layers)
     if work.method == "dora":
@@ -168,6 +181,8 @@ def forecast(shape: Architecture, work: Workload) -> Forecast:
         moments, allocated, reserved, reserved + fixed,
         low_bytes=max(0.0, allocated - low) * 1.02 + 0.5 * fixed,
         high_bytes=(allocated + high) * (slack + 0.04) + 1.3 * fixed,
+        allocated_low_bytes=max(0.0, allocated - low),
+        allocated_high_bytes=allocated + high,
         host_bytes=p.host,
         trainable=adapter.trainable(shape, work),
         parameters=shape.parameters,
@@ -187,7 +202,9 @@ def _components(p: Parts, peak: str, work: Workload) -> list[Component]:
     base = [
         Component("weights", p.weights, f"{work.weight_format}; embedding, head and norms stay 16- or 32-bit"),
         Component("adapters", p.adapters, f"{work.method} weights"),
-        Component("optimizer", p.optimizer, f"{work.optimizer} values" + (", fp32 master copy" if work.deepspeed else "")),
+        Component(
+            "optimizer", p.optimizer, f"{work.optimizer} values" + (", fp32 master copy" if work.deepspeed else "")
+        ),
     ]
     waiting = p.gradients if work.adapters or work.deepspeed or (work.accumulation or 1) > 1 else 0.0
     buffers = [
@@ -202,7 +219,12 @@ def _components(p: Parts, peak: str, work: Workload) -> list[Component]:
             Component("step temporaries", p.step, "copies the optimiser makes while it steps"),
         ]
     if peak == "end of backward":
-        return [*base, *buffers, Component("gradients", p.gradients, "all of them"), Component("layer at work", p.layer, "one layer's activations")]
+        return [
+            *base,
+            *buffers,
+            Component("gradients", p.gradients, "all of them"),
+            Component("layer at work", p.layer, "one layer's activations"),
+        ]
     if peak == "loading":
         return base[:2]
     loss = peak == "loss"
@@ -211,7 +233,11 @@ def _components(p: Parts, peak: str, work: Workload) -> list[Component]:
         *base,
         *buffers,
         Component("gradients", waiting, "kept between micro-batches"),
-        Component("activations", p.kept, "layer inputs" if work.checkpointing == "full" else "what the layers keep for backward"),
+        Component(
+            "activations",
+            p.kept,
+            "layer inputs" if work.checkpointing == "full" else "what the layers keep for backward",
+        ),
         Component("layer at work", layer, "one layer recomputed and its gradients"),
         Component("logits", p.logits if loss else p.logits_held, f"{work.loss} loss over the vocabulary"),
     ]

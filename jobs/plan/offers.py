@@ -12,7 +12,9 @@ STATE_BYTES = 16.0  # per parameter: mixed-precision AdamW
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``verdict``: holds, contradicted, depends, or unchecked where arithmetic has no say. ``arithmetic`` in sentences."""
+    """``verdict``: holds, contradicted, depends, or unchecked where arithmetic has no say. ``arithmetic`` in
+    sentences.
+    """
 
     verdict: str
     claim: str
@@ -46,7 +48,7 @@ def restore(text: str) -> Finding | None:
     said = (
         f"{p / 1e9:g}B: bf16 weights {weights / 1e9:,.0f} GB in {s:g} s = {weights / s / 1e9:,.0f} GB/s; "
         f"training state {state / 1e9:,.0f} GB = {state / s / 1e9:,.0f} GB/s",
-        f"one NVMe drive reads about {NVME_BYTES_PER_S / 1e9:g} GB/s: {s:g} s hold for adapters, not for the training state",
+        f"one NVMe drive reads about {NVME_BYTES_PER_S / 1e9:g} GB/s: {s:g} s hold for adapters, not for full state",
     )
     return Finding("contradicted" if state / s > 2 * NVME_BYTES_PER_S else "holds", text, said)
 

@@ -35,8 +35,9 @@ def split(work: Workload) -> Split:
 def buffers(shape: Architecture, work: Workload, gradient_bytes: float) -> float:
     """Bytes of gather, prefetch and reduce buffers of one rank. ``gradient_bytes``: all gradients, unsharded.
 
-    FSDP and ZeRO-3 hold the layer in use and the one prefetched, and the unsharded embedding and head; where the weights
-    train, also one layer's unsharded gradient. ZeRO-3 keeps up to 1e9 parameters live. DDP copies gradients into buckets.
+    FSDP and ZeRO-3 hold the layer in use and the one prefetched, and the unsharded embedding and head; where the
+    weights train, also one layer's unsharded gradient. ZeRO-3 keeps up to 1e9 parameters live. DDP copies gradients
+    into buckets.
     """
     if work.sharding == "ddp":
         return gradient_bytes
@@ -49,6 +50,8 @@ def buffers(shape: Architecture, work: Workload, gradient_bytes: float) -> float
     ends = 2.0 * (shape.embedding_parameters + shape.head_parameters) / work.tensor_parallel
     gathered = 2 * stored + ends + (0.0 if work.adapters else 2.0 * layer)
     if work.offload == "all":
-        gathered += (2 * stored + ends) / split(work).weights  # the shards, brought to the card before they are gathered
+        gathered += (2 * stored + ends) / split(
+            work
+        ).weights  # the shards, brought to the card before they are gathered
     live = 2.0 * min(shape.parameters, LIVE_PARAMETERS) if work.sharding == "zero3" else 0.0
     return max(gathered, live)

@@ -1,9 +1,9 @@
 """Tokens per second and hours, from operations, traffic and links.
 
-Time of one micro-step = compute + what of the communication is not hidden behind it, and never less than the time in which
-the host can launch the kernels. Operations per token and parameter: forward 2, backward 4 (2 where weights are frozen),
-recomputation 2 more; causal attention s q L per token for each of the two products (Korthikanti et al. 2022, halved by
-the causal mask).
+Time of one micro-step = compute + what of the communication is not hidden behind it, and never less than the time in
+which the host can launch the kernels. Operations per token and parameter: forward 2, backward 4 (2 where weights are
+frozen), recomputation 2 more; causal attention s q L per token for each of the two products (Korthikanti et al. 2022,
+halved by the causal mask).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from jobs.plan.workload import Workload
 # 0.70-0.80, H100 0.65-0.80 (power-limited), consumer and workstation cards about 0.6
 MATMUL_SHARE = {"Volta": 0.55, "Turing": 0.50, "Ampere": 0.75, "Ada": 0.65, "Hopper": 0.68, "Blackwell": 0.60}
 GEFORCE_ADA_SHARE = 0.90  # its rate with fp32 accumulation is half the silicon's: 160-166 of 165 TFLOPS measured
-# the same for causal flash attention, forward and backward together: v2 on A100 about 0.5, v1 0.35; v2 on H100 about 0.3
+# the same for causal flash attention, forward and backward together: v2 on A100 about 0.5, v1 0.35; v2 on H100 about
+# 0.3
 ATTENTION_SHARE = {"Volta": 0.15, "Turing": 0.15, "Ampere": 0.42, "Ada": 0.40, "Hopper": 0.22, "Blackwell": 0.25}
 # how often each byte kept for backward moves, per pass: unfused norms, rotations, activations, dropouts and residuals
 TRAFFIC = 6.0
@@ -32,8 +33,8 @@ HIDDEN = 0.7  # share of communication that can run behind compute
 # per card between nodes where the network is not stated: 200 Gbit/s ports with Ampere, 400 with Hopper and later
 NETWORK_BYTES_PER_S = {"Volta": 12.5e9, "Turing": 3e9, "Ampere": 25e9, "Ada": 12.5e9, "Hopper": 50e9, "Blackwell": 50e9}
 CARDS_PER_NODE = 8
-# bytes moved to expand one 4- or 8-bit element: bitsandbytes' kernel reads half a byte and writes two, which the product
-# reads; GPTQ's PyTorch path unpacks through 32-bit integers
+# bytes moved to expand one 4- or 8-bit element: bitsandbytes' kernel reads half a byte and writes two, which the
+# product reads; GPTQ's PyTorch path unpacks through 32-bit integers
 EXPAND_BYTES = {"nf4": 5.0, "nf4-dq": 5.5, "int8": 4.0, "gptq-int4": 25.0, "gptq-int8": 20.0, "awq-int4": 10.0}
 
 
@@ -116,15 +117,16 @@ def _communication(shape: Architecture, work: Workload, card: Card) -> float:
     if work.sharding in ("zero3", "fsdp"):
         gathers = 3 if work.checkpointing == "full" else 2
         stored = weights.total(shape, work) / (2 if work.weight_format == "fp32" else 1)
-        gradient = gathers * stored + (2.0 * trained if not work.adapters else 2.0 * trained)
+        gradient = gathers * stored + 2.0 * trained
     return gradient * (n - 1) / n / (link_bytes_per_s(work, card) * LINK_SHARE)
 
 
 def link_bytes_per_s(work: Workload, card: Card) -> float:
     """Nominal rate at which one card of a ring receives.
 
-    Rings run over every network port of a node at once, so between nodes the ports of a node add up. GeForce cards have no
-    peer-to-peer over PCIe in stock drivers: data bounces through host memory, and two such cards usually share the lanes.
+    Rings run over every network port of a node at once, so between nodes the ports of a node add up. GeForce cards have
+    no peer-to-peer over PCIe in stock drivers: data bounces through host memory, and two such cards usually share the
+    lanes.
     """
     inside = card.link_bytes_per_s
     if not card.nvlink_bytes_per_s and card.geforce:

@@ -1,4 +1,6 @@
-"""Rows of a measurement table (CSV columns) → architecture and workload. An empty cell is "not known": a default is stated."""
+"""Rows of a measurement table (CSV columns) → architecture and workload. An empty cell is "not known": a default is
+stated.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from jobs.plan.refusal import PlanError
 from jobs.plan.workload import ATTENTION_QKV, Workload
 
 Row = Mapping[str, str]
-FORMATS = {"int4": "gptq-int4", "bnb": "nf4", "nf4_dq": "nf4-dq", "int8": "int8", "amp_bf16": "fp32", "float16": "fp16", "4bit": "nf4"}
+FORMATS = {
+    "int4": "gptq-int4",
+    "bnb": "nf4",
+    "nf4_dq": "nf4-dq",
+    "int8": "int8",
+    "amp_bf16": "fp32",
+    "float16": "fp16",
+    "4bit": "nf4",
+}
 DEFAULT_SEQUENCE = 512  # tokens of an instruction sample where only the cap or nothing is known
 
 
@@ -48,7 +58,13 @@ def shape(row: Row) -> Architecture:
 
 
 def _agrees(known: Architecture, row: Row) -> bool:
-    pairs = (("hidden", known.hidden), ("layers", known.layers), ("heads", known.heads), ("intermediate", known.intermediate), ("vocab", known.vocab))
+    pairs = (
+        ("hidden", known.hidden),
+        ("layers", known.layers),
+        ("heads", known.heads),
+        ("intermediate", known.intermediate),
+        ("vocab", known.vocab),
+    )
     same = all(number(row, field) in (None, float(value)) for field, value in pairs)
     size = number(row, "params_b")
     return same and (size is None or abs(known.parameters / 1e9 / size - 1) < 0.03)

@@ -20,7 +20,9 @@ ATTENTION_QKV = ("q_proj", "k_proj", "v_proj")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One training configuration on identical cards. ``seq_len`` is the longest sequence, padded or packed, in tokens."""
+    """One training configuration on identical cards. ``seq_len`` is the longest sequence, padded or packed, in
+    tokens.
+    """
 
     method: str = "lora"
     weight_format: str = "bf16"
@@ -88,9 +90,14 @@ class Workload:
 def _check_together(work: Workload) -> None:
     """Contradictory settings."""
     if work.method == "full" and work.quantized:
-        raise PlanError(f"full fine-tuning of {work.weight_format} weights", "compressed weights cannot train: use qlora, or bf16")
+        raise PlanError(
+            f"full fine-tuning of {work.weight_format} weights", "compressed weights cannot train: use qlora, or bf16"
+        )
     if work.method == "qlora" and not work.quantized:
-        raise PlanError(f"qlora with {work.weight_format} weights", "qlora needs nf4, nf4-dq, int8, gptq or awq weights; else use lora")
+        raise PlanError(
+            f"qlora with {work.weight_format} weights",
+            "qlora needs nf4, nf4-dq, int8, gptq or awq weights; else use lora",
+        )
     if work.cards % (work.tensor_parallel * work.pipeline_parallel):
         raise PlanError(
             f"{work.cards} cards cannot be split into {work.tensor_parallel} x {work.pipeline_parallel}",
