@@ -78,16 +78,32 @@ def add_common(parser: argparse.ArgumentParser, *, suppress: bool) -> None:
 
 
 def named_command(argv: list[str]) -> str | None:
-    return next((word for word in argv if word in COMMANDS), None)
+    """The command in `argv`, told apart from the values of options before it."""
+    finder = argparse.ArgumentParser(add_help=False)
+    add_common(finder, suppress=False)
+    finder.add_argument("command", nargs="?")
+    finder.add_argument("rest", nargs=argparse.REMAINDER)
+    command = finder.parse_known_args(argv)[0].command
+    return command if command in COMMANDS else None
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line. Returns its exit status."""
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        status = carried_out(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say to it
+        return 1
+    return status
+
+
+def carried_out(argv: list[str]) -> int:
     try:
         args = parser_for(named_command(argv)).parse_args(argv)
         status: int = importlib.import_module(f"console.commands.{args.command or 'bare'}").run(args)
-        sys.stdout.flush()
+    except SystemExit as left:  # argparse leaves this way after --help and after a mistake
+        return left.code if isinstance(left.code, int) else USAGE
     except Failure as failure:
         print(f"tunedeck: {failure}", file=sys.stderr)
         return failure.status
@@ -99,9 +115,6 @@ def main(argv: list[str] | None = None) -> int:
         return USAGE
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say to it
-        return 1
     return status
 
 

@@ -23,6 +23,7 @@ LONGEST_S = 3600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, help=_("where the demo keeps its things (in your state folder)"))
+    parser.add_argument("--steps", type=int, help=_("train for so many steps instead of what the spec says"))
     parser.add_argument("--keep", action="store_true", help=_("leave nodes and runs alive when this command ends"))
     parser.add_argument("--stop", action="store_true", help=_("end a demo that is still alive, and nothing else"))
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.stop:
         return stop(place)
     model = stage.set_up(place, lambda text: print(text, file=sys.stderr, flush=True))
-    offer = stage.offer(model)
+    offer = stage.offer(model, args.steps)
     if sys.stdin.isatty() and sys.stdout.isatty() and not args.json:
         return on_terminal(place, offer, args.keep)
     return unattended(place, offer, args.keep, args.json)

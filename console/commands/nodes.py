@@ -10,7 +10,7 @@ from console.commands.reach import opened, settle
 from console.commands.table import show, show_json
 from console.failure import SSH
 from console.fleet import Fleet, Node
-from console.format import percent, round_trip, used_of
+from console.format import UNKNOWN, percent, round_trip, used_of
 from console.strings import _
 
 
@@ -69,7 +69,6 @@ def print_nodes(fleet: Fleet) -> None:
 
 def row(node: Node) -> list[str]:
     host, gpus = node.state.host, node.state.gpus.values()
-    live = sum(run.phase not in ("ended", "unknown") for run in node.state.runs.values())
     names = sorted({gpu.name for gpu in gpus})
     return [
         node.name,
@@ -77,10 +76,17 @@ def row(node: Node) -> list[str]:
         round_trip(node.link.rtt_s),
         percent(host.cpu_percent),
         used_of(host.ram_used_bytes, host.ram_total_bytes),
-        f"{len(gpus)} × {', '.join(names)}" if names else "–",
+        f"{len(gpus)} × {', '.join(names)}" if names else UNKNOWN,
         memory(node),
-        _("{live} live, {ended} ended").format(live=live, ended=len(node.state.runs) - live),
+        runs(node),
     ]
+
+
+def runs(node: Node) -> str:
+    if node.level_at is None:
+        return UNKNOWN
+    live = sum(run.phase not in ("ended", "unknown") for run in node.state.runs.values())
+    return _("{live} live, {ended} ended").format(live=live, ended=len(node.state.runs) - live)
 
 
 def memory(node: Node) -> str:

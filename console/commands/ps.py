@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
             show_json({"runs": [{"node": r.node, "state": r.state, "eta_s": r.eta_s} for r in runs]})
         elif runs:
             print_runs(runs)
-        else:
-            print(_("No runs are live. `tunedeck ps --all` lists the ended ones.") if not args.all else _("No runs."))
+        elif any(node.level_at is not None for node in session.fleet.nodes.values()):
+            print(_("No runs.") if args.all else _("No runs are live. `tunedeck ps --all` lists the ended ones."))
         report_unreachable(session)
         return status(session.fleet)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import configs
 from agent import wire
 from console.config import Config, ConfigError, load
 from console.failure import SSH, USAGE, Failure
@@ -29,8 +30,9 @@ def configured(args: argparse.Namespace) -> Config:
     except ConfigError as error:
         raise Failure(str(error), status=USAGE) from error
     if not config.nodes:
-        hint = _("Name hosts with -w host1,host2, or write {file}; configs/fleet.example.yaml shows how.")
-        raise Failure(_("no nodes are configured"), hint.format(file=config.fleet_file), USAGE)
+        hint = _("Name hosts with -w host1,host2, or write {file}; {example} shows how.")
+        example = configs.path("fleet.example.yaml")
+        raise Failure(_("no nodes are configured"), hint.format(file=config.fleet_file, example=example), USAGE)
     return config
 
 

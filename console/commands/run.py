@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import configs
 from agent import wire
 from console.commands.logs import follow
 from console.commands.reach import answer, only_node, opened
@@ -43,7 +44,9 @@ def read_spec(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(_("{path}: cannot be read: {error}").format(path=path, error=error), status=USAGE) from error
+        why = error.strerror if isinstance(error, OSError) else _("not UTF-8 text")
+        hint = _("Give a run spec; {folder} has templates.").format(folder=configs.path("specs"))
+        raise Failure(_("{path} cannot be read: {why}").format(path=path, why=why), hint, USAGE) from error
     try:
         Spec.parse(text, path.name)
     except SpecError as error:

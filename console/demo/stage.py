@@ -54,9 +54,12 @@ def furnish(home: Path, model: Model) -> None:
     shutil.copyfile(configs.path("examples/faults.jsonl"), home / "data" / "faults.jsonl")
 
 
-def offer(model: Model) -> DemoOffer:
+def offer(model: Model, steps: int | None = None) -> DemoOffer:
+    """The shipped spec for the model that is there; for `steps` steps where given."""
     text = configs.path("specs/demo.yaml").read_text(encoding="utf-8")
     spec = re.sub(r"^model: .*$", f"model: ~/models/{model.path.name}", text, flags=re.MULTILINE)
+    if steps is not None:
+        spec = re.sub(r"^  steps: .*$", f"  steps: {steps}", spec, flags=re.MULTILINE)
     kind = _("a real pretrained model") if model.pretrained else _("a small RANDOM model; its answers make no sense")
     return DemoOffer(NODES[0], spec, _("LoRA fine-tune of {name} ({kind})").format(name=model.path.name, kind=kind))
 
