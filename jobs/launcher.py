@@ -14,17 +14,21 @@ from jobs.spec import Spec
 
 # a script puts its own folder first on sys.path, `-m` would put the working directory there
 _SCRIPT = "from jobs.train.__main__ import main\n\nmain()\n"
+_EXPORT_SCRIPT = (
+    "from pathlib import Path\n\nfrom jobs.train.export import main\n\nmain(Path(__file__).resolve().parent)\n"
+)
 _SHUTDOWN_S = 20
 _MOST_THREADS = 16
 
 
 def stage(folder: RunFolder, spec_text: str) -> None:
-    """Fills a created run folder: the spec byte for byte, the entry script, and its own copy of this code."""
+    """Fills a created run folder: the spec byte for byte, the entry scripts, and its own copy of this code."""
     durable.write_bytes(folder.spec, spec_text.encode())
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     for package in (Path(__file__).resolve().parent, configs.FOLDER):
         shutil.copytree(package, folder.path / package.name, ignore=ignored)
     durable.write_bytes(folder.script, _SCRIPT.encode())
+    durable.write_bytes(folder.export_script, _EXPORT_SCRIPT.encode())
 
 
 def argv(spec: Spec, folder: RunFolder, python: str) -> list[str]:

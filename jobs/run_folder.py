@@ -55,6 +55,10 @@ class RunFolder:
         return self.path / "train.py"
 
     @property
+    def export_script(self) -> Path:
+        return self.path / "export.py"
+
+    @property
     def state(self) -> Path:
         return self.path / "state.json"
 

@@ -31,8 +31,9 @@ class SpecError(Exception):
 class Section:
     """One mapping. Take what is expected with the typed methods, then `close`: what is left is unknown."""
 
-    def __init__(self, node: yaml.MappingNode, file: str, name: str = "") -> None:
-        self._file, self._name, self._line = file, name, _line(node)
+    def __init__(self, node: yaml.MappingNode, file: str, name: str = "", line: int = 1) -> None:
+        """`line` stands for the section where it was left out."""
+        self._file, self._name, self._line = file, name, _line(node) or line
         self._left: dict[str, yaml.Node] = {}
         self._known: list[str] = []
         self.lines: dict[str, int] = {}
@@ -144,7 +145,7 @@ class Section:
         """The mapping under `key`; an empty one where it is absent."""
         node = self._take(key)
         if node is None:
-            return Section(yaml.MappingNode("tag:yaml.org,2002:map", []), self._file, self._full(key))
+            return Section(yaml.MappingNode("tag:yaml.org,2002:map", []), self._file, self._full(key), self._line)
         if not isinstance(node, yaml.MappingNode):
             raise self.wrong(key, "is not a mapping", f"Write the settings of {key} as indented `key: value` lines.")
         return Section(node, self._file, self._full(key))

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
@@ -26,20 +28,24 @@ from jobs.spec import Spec  # noqa: E402
 from jobs.train.__main__ import leave_out  # noqa: E402
 
 ROWS = 21
-DEADLINE_S = 150
+DEADLINE_S = 300
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One training in `folder`. `orders`: step → order that takes effect after that step. `fault` breaks on purpose."""
+    """One training in `folder`.
+
+    `orders`: step → (verb, args) that take effect after that step, one each time it is reached.
+    `fault`: "no-rng" leaves the random generators alone on a rollback; "nan" and "spike" spoil the weights at step 6.
+    """
 
     folder: str
-    orders: dict[str, list[Any]] = field(default_factory=dict)
+    orders: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
     fault: str = ""
 
 
 def make_model(folder: Path) -> Path:
-    """Started as a process of its own: the test process stays free of torch."""
+    """In a process of its own: the test process stays free of torch."""
     model = folder / "random-llama"
     command = [sys.executable, "-m", "jobs.train.pretrained", "--random", "--out", str(model), "--hidden", "32"]
     subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True, timeout=DEADLINE_S)
@@ -81,46 +87,57 @@ def start(world: int, scenarios: Iterable[Scenario], file: Path) -> subprocess.P
 def finish(process: subprocess.Popen[bytes], file: Path) -> None:
     """Waits for `start`; on failure the end of its output is the message."""
     try:
-        code = process.wait(DEADLINE_S)
+        code: int | None = process.wait(DEADLINE_S)
     except subprocess.TimeoutExpired:
         code = None
-    finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # torchrun takes its ranks with it, a lone rank just goes
+        process.wait(60)
     assert code == 0, file.with_suffix(".log").read_text()[-4000:]
 
 
 def carry_out(scenario: Scenario) -> None:
-    from transformers import TrainerCallback
-
-    from jobs.train import session, state
+    from jobs.train import randomness, session
     from jobs.train.rank import Rank
-
-    class Orders(TrainerCallback):
-        """Posts before a step what is to take effect after it; counts what a process may leak."""
-
-        def on_step_end(self, _args: Any, now: Any, _control: Any, **_: Any) -> None:
-            wanted = waiting.pop(str(now.global_step + 1), None)
-            if wanted and rank.number == 0:
-                verb, args = wanted
-                orders.post(rank.folder, Order(f"at-{now.global_step}-{len(waiting)}", verb, args))
-            if rank.number == 0:
-                counts.append(_count(now.global_step))
 
     rank = Rank.from_environment(RunFolder(Path(scenario.folder)))
     spec = Spec.parse(rank.folder.spec.read_text())
-    waiting, counts = dict(scenario.orders), list[dict[str, int]]()
-    restore = state.randomness.restore
-    if scenario.fault == "no-rng":
-        state.randomness.restore = lambda _: None
-    try:
+    with ExitStack() as broken:
+        if scenario.fault == "no-rng":
+            broken.enter_context(patch.object(randomness, "restore"))
         made = session.prepare(rank, spec, examples.read(Path(spec.data.path)))
-        made.trainer.add_callback(Orders())
+        counts = _interfere(made.trainer, rank.folder, scenario, posts=rank.number == 0)
         session.run(made)
-    finally:
-        state.randomness.restore = restore
     if rank.number == 0:
         rank.folder.path.joinpath("counts.json").write_text(json.dumps(counts))
+
+
+def _interfere(trainer: Any, folder: RunFolder, scenario: Scenario, posts: bool) -> list[dict[str, int]]:
+    """Adds what posts the orders and spoils the weights; what it returns fills as training goes."""
+    import torch
+    from transformers import TrainerCallback
+
+    waiting = {step: list(wanted) for step, wanted in scenario.orders.items()}
+    counts: list[dict[str, int]] = []
+    spoil = {"nan": float("nan"), "spike": 100.0}.get(scenario.fault)
+
+    class Interference(TrainerCallback):  # type: ignore[misc]  # transformers is not followed
+        def on_step_end(self, _args: Any, now: Any, _control: Any, model: Any = None, **_: Any) -> None:
+            nonlocal spoil
+            counts.append(_count(now.global_step))
+            coming = waiting.get(str(now.global_step + 1))
+            if coming:
+                verb, args = coming.pop(0)
+                if posts:
+                    orders.post(folder, Order(f"at-{now.global_step}-{len(counts)}", verb, args))
+            if spoil is not None and now.global_step == 5:
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        if parameter.requires_grad:
+                            parameter += spoil
+                spoil = None
+
+    trainer.add_callback(Interference())
+    return counts
 
 
 def _count(step: int) -> dict[str, int]:

@@ -49,6 +49,17 @@ def load(spec: Spec, home: Path) -> Loaded:
     return Loaded(model, tokenizer, device, precision)
 
 
+def load_result(spec: Spec, home: Path, folder: Path) -> Any:
+    """What a run published in `folder`, as anyone would load it. Raises JobError."""
+    source = str(spec.model_folder(home) or spec.model)
+    precision = _precision(spec, _device(spec))
+    if spec.method == "full":
+        return _pretrained(spec, str(folder), precision)[1]
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(_pretrained(spec, source, precision)[1], str(folder))
+
+
 def _device(spec: Spec) -> str:
     wanted = spec.hardware.device
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import durable
+from jobs.train import gate
 
 
 def publish(model: Any, tokenizer: Any, target: Path) -> None:
@@ -16,6 +17,7 @@ def publish(model: Any, tokenizer: Any, target: Path) -> None:
     staging = target.parent / f".{target.name}.{secrets.token_hex(4)}.staging"
     try:
         write(model, tokenizer, staging)
+        gate.note(model, staging)
         settle(staging)
         replace(staging, target)
     finally:

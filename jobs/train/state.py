@@ -30,12 +30,8 @@ class TrainingState:
 
     def __init__(self, trainer: Trainer, stream: Stream, device: str) -> None:
         self._trainer, self._stream, self._device = trainer, stream, device
-        model = trainer.model
-        self._weights = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
-        self._names = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
-        if all(value.requires_grad for value in model.parameters()):
-            kept = model.state_dict()
-            self._weights |= {name: value for name, value in model.named_buffers() if name in kept}
+        self._weights = trained(trainer.model)
+        self._names = {id(value): name for name, value in self._weights.items()}
 
     @property
     def _optimizer(self) -> Any:
@@ -43,7 +39,8 @@ class TrainingState:
 
     def weights(self) -> Tensors:
         """What trains: adapter weights only where only those do."""
-        return self._weights
+        # detached anew each time: wrapping a model for several ranks may give its parameters other storage
+        return {name: value.detach() for name, value in self._weights.items()}
 
     def moments(self) -> dict[str, torch.Tensor]:
         """Optimizer state as ``PARAMETER.KEY``; empty before the first step."""
@@ -81,8 +78,7 @@ class TrainingState:
 
     def restore_weights(self, weights: Tensors) -> None:
         """Raises JobError when a name or a shape differs: a part left as it was would train on, and badly."""
-        _check_same(self._weights, weights)
-        _copy(self._weights, weights)
+        _put(self.weights(), weights)
 
     def _restore_moments(self, moments: Tensors) -> None:
         live = self.moments()
@@ -113,6 +109,25 @@ class TrainingState:
             group["lr"], group["initial_lr"] = group["lr"] * rate / base if base else 0.0, rate
         changed = {"base_lrs": [rate] * len(self._groups()), "_last_lr": [group["lr"] for group in self._groups()]}
         scheduler.load_state_dict(scheduler.state_dict() | changed)
+
+
+def trained(model: Any) -> dict[str, torch.Tensor]:
+    """What a training of `model` changes: trainable parameters, and where all are, also the buffers it would save."""
+    found = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if all(value.requires_grad for value in model.parameters()):
+        kept = model.state_dict()
+        found |= {name: value for name, value in model.named_buffers() if name in kept}
+    return found
+
+
+def copy_weights(model: Any, weights: Tensors) -> None:
+    """Puts a snapshot's weights into a model without a Trainer. Raises JobError as `restore_weights` does."""
+    _put({name: value.detach() for name, value in trained(model).items()}, weights)
+
+
+def _put(live: Tensors, saved: Tensors) -> None:
+    _check_same(live, saved)
+    _copy(live, saved)
 
 
 _FORK = "Model, method and lora.targets must be as they were when the snapshot was taken; else start a new run."
