@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
+from jobs.plan import preflight
+from jobs.plan.correction import Correction
+from jobs.plan.refusal import PlanError
+from jobs.spec import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 LLAMA = {
@@ -229,3 +233,16 @@ def test_it_runs_as_a_module_and_loads_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Llama-like" in done.stdout
+
+
+def test_launch_gets_a_verdict_with_what_would_fit(tmp_path: Path) -> None:
+    text = "model: meta-llama/Llama-3.1-8B\ndata: {path: x.jsonl, max_length: 4096}\ntrain: {batch_size: 4}\n"
+    spec = Spec.parse(text)
+    roomy = preflight.check(spec, tmp_path, 80 * 2**30)
+    tight = preflight.check(spec, tmp_path, 24 * 2**30)
+    assert not tight.verdict.fits and "does not fit" in tight.message and "checkpointing" in tight.hint
+    assert roomy.forecast_bytes == tight.forecast_bytes
+    learnt = Correction(1.5, 4)
+    assert preflight.check(spec, tmp_path, 24 * 2**30, learnt).forecast_bytes == 1.5 * tight.forecast_bytes
+    with pytest.raises(PlanError, match="is not known"):
+        preflight.check(Spec.parse(text.replace("meta-llama/Llama-3.1-8B", "some/thing")), tmp_path, 24 * 2**30)

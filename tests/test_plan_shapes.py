@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 import configs
-from jobs.plan import architecture, catalogue, families
+from jobs.plan import adapter, architecture, catalogue, families
 from jobs.plan.refusal import PlanError
+from jobs.plan.workload import Workload
 
 H: dict[str, Any] = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
@@ -128,3 +129,13 @@ def test_a_size_without_a_shape_is_assumed_and_said() -> None:
     assert "only the size is known" in shape.assumptions[0]
     with pytest.raises(PlanError, match="is not known"):
         catalogue.named("somebody/Unheard")
+
+
+@pytest.mark.parametrize("name", sorted(yaml.safe_load(configs.path("models.yaml").read_text(encoding="utf-8"))))
+def test_usual_target_names_reach_every_catalogued_model(name: str) -> None:
+    shape = catalogue.named(name)
+    attention = list(adapter.targets(shape, Workload(targets=("q", "v"))))
+    assert attention and all(linear.role == "qkv" for linear in attention)
+    if not shape.experts:
+        every = list(adapter.targets(shape, Workload(targets=("q", "k", "v", "o", "gate", "up", "down"))))
+        assert every == list(shape.adapted())

@@ -13,10 +13,11 @@ ALIASES = {
     "up": "up_proj", "down": "down_proj",
 }  # fmt: skip
 ATTENTION_FUSED = ("qkv_proj", "query_key_value", "Wqkv", "c_attn", "W_pack", "wqkv")
-PARTS = {
-    "q_proj": ATTENTION_FUSED, "k_proj": ATTENTION_FUSED, "v_proj": ATTENTION_FUSED,
-    "o_proj": ("dense", "out_proj", "wo", "c_proj"), "gate_proj": ("gate_up_proj", "w1"),
-    "up_proj": ("gate_up_proj", "fc1", "w3", "c_fc", "dense_h_to_4h"),
+PARTS = {  # where a family names a module otherwise, or fuses it with others
+    "q_proj": (*ATTENTION_FUSED, "q_b_proj"), "k_proj": (*ATTENTION_FUSED, "kv_b_proj"),
+    "v_proj": (*ATTENTION_FUSED, "kv_b_proj"), "o_proj": ("dense", "out_proj", "wo", "c_proj"),
+    "gate_proj": ("gate_up_proj", "w1", "dense_h_to_4h"),
+    "up_proj": ("gate_up_proj", "fc1", "w3", "w1", "c_fc", "dense_h_to_4h"),
     "down_proj": ("fc2", "w2", "dense_4h_to_h", "c_proj"),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from jobs.plan import architecture, catalogue
+from jobs.plan import adapter, architecture, catalogue
 from jobs.plan.architecture import Architecture
 from jobs.plan.refusal import PlanError
 from jobs.plan.workload import ATTENTION_QKV, Workload
@@ -22,6 +22,7 @@ FORMATS = {
     "float16": "fp16",
     "4bit": "nf4",
 }
+METHODS = {"qdora": "qlora", "sft": "full", "pretraining": "full", "lora": "lora"}
 DEFAULT_SEQUENCE = 512  # tokens of an instruction sample where only the cap or nothing is known
 
 
@@ -74,7 +75,8 @@ def workload(row: Row) -> Workload:
     """The workload of a memory, throughput or fit row. Raises PlanError on a word it does not know."""
     targets = (row.get("lora_targets") or "").lower()
     optimizer = (row.get("optimizer") or "").lower()
-    method = (row.get("method") or "lora").lower()
+    method = METHODS.get((row.get("method") or "lora").lower(), (row.get("method") or "").lower())
+    checkpointed = (row.get("grad_ckpt") or "").strip().lower()
     return Workload(
         method=method,
         weight_format=_format(row, method),
@@ -86,7 +88,8 @@ def workload(row: Row) -> Workload:
         micro_batch=whole(row, "micro_batch", 1),
         seq_len=whole(row, "seq_len", DEFAULT_SEQUENCE),
         accumulation=whole(row, "grad_accum", 1),
-        checkpointing={"no": "none", "selective": "selective"}.get((row.get("grad_ckpt") or "").lower(), "full"),
+        checkpointing={"no": "none", "selective": "selective"}.get(checkpointed, "full"),
+        offload_activations="offload" in checkpointed,
         attention="sdpa",
         sharding=_sharding((row.get("sharding") or "none").lower()),
         cards=whole(row, "gpus", 1),
@@ -100,7 +103,9 @@ def workload(row: Row) -> Workload:
 
 
 def _sharding(text: str) -> str:
-    return text.split("/")[-1] if text.split("/")[-1] in ("none", "ddp", "zero1", "zero2", "zero3", "fsdp") else "none"
+    """The last word counts where a cell names two ("none/zero2")."""
+    text = text.replace("hsdp", "fsdp")
+    return next((word for word in ("zero3", "zero2", "zero1", "fsdp", "ddp") if word in text), "none")
 
 
 def _format(row: Row, method: str) -> str:
@@ -108,8 +113,10 @@ def _format(row: Row, method: str) -> str:
     if text.startswith(("fp32", "amp_")):
         return "fp32"
     text = FORMATS.get(text, text)
-    known = ("bf16", "fp16", "nf4", "nf4-dq", "int8", "gptq-int4", "gptq-int8", "awq-int4")
-    return text if text in known else "nf4" if method == "qlora" else "bf16"
+    compressed = ("nf4", "nf4-dq", "int8", "gptq-int4", "gptq-int8", "awq-int4")
+    if text in compressed and method != "full":
+        return text
+    return "nf4" if method == "qlora" else "fp16" if text == "fp16" else "bf16"
 
 
 def _optimizer(text: str) -> str:
@@ -120,9 +127,10 @@ def _optimizer(text: str) -> str:
 
 
 def _targets(text: str) -> tuple[str, ...] | str:
+    """Module names in short form; a cell that names none of them is taken for all linear layers."""
     if not text or "all-linear" in text:
         return "all-linear"
     if "qkv" in text:
         return ATTENTION_QKV
-    words = re.split(r"[,+\s]+", text.replace("mlp", "gate,up,down"))
-    return tuple(word for word in words if word)
+    words = re.split(r"[,+\s]+", text.replace("mlp", "gate,up,down").replace("_proj", ""))
+    return tuple(word for word in words if word in adapter.ALIASES) or "all-linear"
