@@ -1,4 +1,4 @@
-"""Changes to an incident that must not change its verdict: names, hosts, ranks, versions, noise, loss, prefixes, merging."""
+"""Changes to an incident that must not change its verdict: names, hosts, ranks, versions, noise, loss, prefixes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from triage_grading import Files, Incident, write
+
 from agent.triage.catalogue import load
 from agent.triage.gather import gather
-from tests.triage_grading import Files, Incident, write
 
 Change = Callable[[Incident, Path], Incident]
-LOGS = re.compile(r"(?:job|train|rank\d|pdsh|others|slurm|cluster|worker|node|upg|dmesg|journal)[\w.-]*\.(?:log|out|txt)$")
+LOGS = re.compile(
+    r"(?:job|train|rank\d|pdsh|others|slurm|cluster|worker|node|upg|dmesg|journal)[\w.-]*\.(?:log|out|txt)$"
+)
 IPV4 = re.compile(r"(?<![\d.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 KEPT_ADDRESSES = ("127.", "169.254.", "172.17.0.1", "0.0.0.0", "255.", "192.0.2.")
 
@@ -39,7 +42,7 @@ def _other(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _hosts(name: str, scratch: Path) -> tuple[str, ...]:
+def _hosts(scratch: Path) -> tuple[str, ...]:
     case = gather([scratch], load())
     return tuple(case.layout.nodes)
 
@@ -49,7 +52,7 @@ def other_hosts(incident: Incident, scratch: Path) -> Incident:
     folder = write(incident.files, scratch / f"hosts-{incident.name}")
     truth_nodes = (incident.truth.get("culprit") or {}).get("node") or []
     told = truth_nodes if isinstance(truth_nodes, list) else [truth_nodes]
-    hosts = sorted({*_hosts(incident.name, folder), *map(str, told)}, key=len, reverse=True)
+    hosts = sorted({*_hosts(folder), *map(str, told)}, key=len, reverse=True)
     table = {h: f"{'qxz'[i % 3]}ulu{i + 3}-r{(i * 7) % 40:02d}" for i, h in enumerate(hosts)}
     text = _renamer(table)
     files = {text(n): text(b.decode("utf-8")).encode() for n, b in incident.files.items()}
@@ -57,7 +60,10 @@ def other_hosts(incident: Incident, scratch: Path) -> Incident:
 
 
 def _renamer(table: dict[str, str]) -> Callable[[str], str]:
-    shapes = [(re.compile(rf"(?:(?<![A-Za-z0-9.-])|(?<=\x1b\[\d\dm)){re.escape(h)}(?![A-Za-z0-9])"), n) for h, n in table.items()]
+    shapes = [
+        (re.compile(rf"(?:(?<![A-Za-z0-9.-])|(?<=\x1b\[\d\dm)){re.escape(h)}(?![A-Za-z0-9])"), n)
+        for h, n in table.items()
+    ]
 
     def change(text: str) -> str:
         for shape, name in shapes:
@@ -101,10 +107,16 @@ def _cloned(text: str, donor: int, extra: range) -> str:
 
 
 COMPLETION = re.compile(
-    r"with (?:error (?P<e>\d+), opcode (?P<o>\d+), len (?P<l>\d+)|status=(?P<s>\d+) opcode=(?P<o2>\d+) len=(?P<l2>\d+)),? vendor err (?P<v>\d+)"
+    r"with (?:error (?P<e>\d+), opcode (?P<o>\d+), len (?P<l>\d+)|status=(?P<s>\d+) opcode="
+    r"(?P<o2>\d+) len=(?P<l2>\d+)),? vendor err (?P<v>\d+)"
 )
 WARN = re.compile(r"(?m)^(?P<head>.*?)(?P<who>[\w.-]+:\d+:\d+ \[\d+\]) (?P<where>\S+:\d+) NCCL WARN ")
-WORDS = {"12": "IBV_WC_RETRY_EXC_ERR", "5": "IBV_WC_WR_FLUSH_ERR", "10": "IBV_WC_REM_ACCESS_ERR", "1": "IBV_WC_LOC_LEN_ERR"}
+WORDS = {
+    "12": "IBV_WC_RETRY_EXC_ERR",
+    "5": "IBV_WC_WR_FLUSH_ERR",
+    "10": "IBV_WC_REM_ACCESS_ERR",
+    "1": "IBV_WC_LOC_LEN_ERR",
+}
 
 
 def other_version(incident: Incident, _scratch: Path) -> Incident:
@@ -124,20 +136,25 @@ def _reworded(text: str) -> str:
 def _newest(m: re.Match[str]) -> str:
     status, opcode, length = m["e"] or m["s"], m["o"] or m["o2"], m["l"] or m["l2"]
     word = WORDS.get(status, "IBV_WC_GENERAL_ERR")
-    return f"with status={word}({status}) opcode=IBV_WC_SEND({opcode}) reqSize={length} vendor_err={m['v']} req_type=Send"
+    return (
+        f"with status={word}({status}) opcode=IBV_WC_SEND({opcode}) reqSize={length} vendor_err={m['v']} req_type=Send"
+    )
 
 
 def _truth_reworded(text: str) -> str:
     text = text.replace("Bootstrap : Using", "Bootstrap: Using").replace("with status=10", "(10)")
     text = re.sub(r"(\S+:\d+) NCCL WARN ", r"\1 (ncclFunction) NCCL WARN ", text)
-    return text.replace("NET/IB : Got", "NET/IB: Got").replace("Got completion with error 12", "Got completion with status")
+    return text.replace("NET/IB : Got", "NET/IB: Got").replace(
+        "Got completion with error 12", "Got completion with status"
+    )
 
 
 NOISE = (
     "{{'loss': {a}.{b}, 'grad_norm': 0.{b}, 'learning_rate': 9.{a}e-06, 'epoch': 0.{b}}}",
     "  3%|3         | {b}/32000 [{a:02d}:15<2:31:12,  2.80s/it]",
     "2025-10-14 09:13:{a:02d},{b} INFO dataloader: prefetched batch {b} in 0.{a} s",
-    "[W1014 09:12:06.{b} socket.cpp:755] [c10d] The client socket cannot be initialized to connect to [h]:29500 (errno: 97 - Address family not supported by protocol).",
+    "[W1014 09:12:06.{b} socket.cpp:755] [c10d] The client socket cannot be initialized to "
+    "connect to [h]:29500 (errno: 97 - Address family not supported by protocol).",
     "UserWarning: torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly ({b})",
     "wandb: logged {b} scalars to run-{a}",
     "INFO:tensorboard:wrote event file {b}",
@@ -170,7 +187,11 @@ def _with_noise(name: str, content: bytes, dice: random.Random) -> bytes:
 
 def _continues(previous: str, line: str) -> bool:
     """A line that its tool wrote in one piece with the one before."""
-    return previous.startswith(("$ ", "NVRM")) or line[:1] in (" ", "\t") or bool(re.match(r"\s*(?:host|rank|exitcode) ", line))
+    return (
+        previous.startswith(("$ ", "NVRM"))
+        or line[:1] in (" ", "\t")
+        or bool(re.match(r"\s*(?:host|rank|exitcode) ", line))
+    )
 
 
 def lossy(incident: Incident, _scratch: Path) -> Incident:

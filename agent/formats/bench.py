@@ -15,7 +15,8 @@ RANK = re.compile(
 )
 COLUMNS = re.compile(r"\bsize +count\b.*\bbusbw\b")
 ROW = re.compile(
-    r"^\s*(?P<size>\d+) +\d+ +(?P<type>[a-z]\w+) +(?:(?P<op>[a-z]\w+) +)?(?:-?\d+ +)?[\d.]+ +[\d.]+ +(?P<out>[\d.]+) +\S+"
+    r"^\s*(?P<size>\d+) +\d+ +(?P<type>[a-z]\w+) +(?:(?P<op>[a-z]\w+) +)?(?:-?\d+ +)?"
+    r"[\d.]+ +[\d.]+ +(?P<out>[\d.]+) +\S+"
     r"(?: +[\d.]+ +[\d.]+ +(?P<in>[\d.]+) +\S+)?\s*$"
 )
 AVERAGE = re.compile(r"Avg bus bandwidth\s*: *(?P<average>[\d.]+)")

@@ -16,10 +16,14 @@ LIST_GPU = re.compile(r"^GPU (?P<gpu>\d+): (?P<name>.+?) \(UUID")
 NVLINK = re.compile(r"^\s*Link (?P<link>\d+): (?P<state><inactive>|[\d.]+ GB/s)")
 Q_GPU = re.compile(r"^GPU (?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)\s*$")
 REASON = re.compile(
-    r"^\s+(?P<reason>HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Power Cap|SW Thermal Slowdown)\s*: Active\b"
+    r"^\s+(?P<reason>HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Power Cap|SW Thermal Slowdown)"
+    r"\s*: Active\b"
 )
 PCI_DEVICE = re.compile(r"^(?P<bus>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.\d) (?P<name>.+)")
-LINK = re.compile(r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>[\d.]+)GT/s(?P<speed_down> \(downgraded\))?.*?Width x(?P<width>\d+)(?P<width_down> \(downgraded\))?")  # fmt: skip
+LINK = re.compile(
+    r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>[\d.]+)GT/s(?P<speed_down> "
+    r"\(downgraded\))?.*?Width x(?P<width>\d+)(?P<width_down> \(downgraded\))?"
+)
 ACS = re.compile(r"ACSCtl:\s*SrcValid(?P<source>[+-]).*?ReqRedir(?P<redirect>[+-])")
 TABLES = (("smi.driver", "Driver Version", DRIVER), ("smi.gpu", "| ", SMI_GPU), ("smi.list", "(UUID", LIST_GPU))
 LITERALS = ("Driver Version:", "<inactive>", "LnkSta:", "ACSCtl:", " Slowdown", "SW Power Cap")

@@ -1,4 +1,4 @@
-"""What a line means: a kind, the line itself, and where it happened. Patterns are tables; matching them is one function."""
+"""What a line means: a kind, the line itself, and where it happened. Patterns are tables, matching is one function."""
 
 from __future__ import annotations
 

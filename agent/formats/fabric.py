@@ -42,7 +42,7 @@ LITERALS = ("CA 'mlx", "hca_id:", " ==> ", "/sys/class/infiniband/", "packet_seq
 
 
 def read(document: Document) -> Iterator[Event]:
-    """`port` events (one per port) and single-line facts: `port.netdev`, `port.sysfs`, `gid`, `counter`, `nic.address`."""
+    """`port` events, one per port, and facts of one line: `port.netdev`, `port.sysfs`, `gid`, `counter` and others."""
     yield from _ports(document)
     node = document.node
     for line in document.lines:

@@ -15,14 +15,19 @@ SHM = re.compile(r"^(?:shm|tmpfs|none)\s+(?P<size>\S+)\s+\S+\s+\S+\s+(?P<used>\d
 DISK = re.compile(r"^(?!Filesystem)\S+\s+[\d.]+\S*\s+[\d.]+\S*\s+[\d.]+\S*\s+(?P<used>\d+)%\s+(?P<mount>/\S*)\s*$")
 MODULE = re.compile(r"^(?P<module>\w+)\s+\d{4,}\s+-?\d+(?:\s+[\w,-]+)?\s*$")
 MCW = re.compile(
-    r"\[(?P<host>[\w.-]+):\d+\] (?:MCW )?[Rr]ank (?P<rank>\d+) (?:is )?bound to (?P<where>(?:socket|package)\S*.*?)(?:: |$)"
+    r"\[(?P<host>[\w.-]+):\d+\] (?:MCW )?[Rr]ank (?P<rank>\d+) (?:is )?bound to "
+    r"(?P<where>(?:socket|package)\S*.*?)(?:: |$)"
 )
 CPU_BIND = re.compile(r"cpu[-_]bind=\S* - (?P<host>[\w.-]+), task +(?P<rank>\d+) .*mask (?P<where>0x[0-9a-fA-F]+) set")
 TASKSET = re.compile(r"pid (?P<pid>\d+)'s current affinity list: (?P<where>\S+)$")
 LISTEN = re.compile(r"^(?:tcp\s+)?LISTEN\s+\d+\s+\d+\s+\S*:(?P<port>\d+)\s")
 ULIMIT = re.compile(r"ulimit -(?P<which>[ln])\b")
 LIMIT_VALUE = re.compile(r"^\s*(?:\d+\s+)?(?P<value>unlimited|\d+)\s*$")
-LIMIT_TABLE = re.compile(r"(?i)^(?P<which>max locked memory|max open files|open files)\b.*?(?P<value>unlimited|\d+)(?:\s+(?:unlimited|\d+))?(?:\s+(?:bytes|files))?\s*$")  # fmt: skip
+LIMIT_TABLE = re.compile(
+    r"(?i)^(?P<which>max locked memory|max open files|open files)\b.*?"
+    r"(?P<value>unlimited|\d+)(?:\s+(?:unlimited|\d+))?(?:\s+(?:bytes"
+    r"|files))?\s*$"
+)
 LOSS = re.compile(r"(?P<loss>\d+)% packet loss")
 NODE_GPU_LS = re.compile(r"^\$ ls (?P<path>/(?:dev/infiniband|sys/class/infiniband))/?\s*$")
 SERVICE = re.compile(r"(?P<unit>[\w@.-]+)\.service\b")
@@ -30,7 +35,11 @@ ACTIVE = re.compile(r"^\s*Active: (?P<state>\w+)")
 POWER = re.compile(
     r"(?i)\b(?:AC lost|power (?:unit|supply).*(?:failure|lost)|Failure detected|power loss|chassis power (?:is )?off)"
 )
-FIREWALL = re.compile(r"^(?:REJECT|DROP)\s+\S+\s+.*|^\s*(?:iptables )?-A INPUT .*-j (?:REJECT|DROP)|Chain INPUT \(policy (?:DROP|REJECT)\)|^\s*(?:reject|drop)\s*$|^Status: active")  # fmt: skip
+FIREWALL = re.compile(
+    r"^(?:REJECT|DROP)\s+\S+\s+.*|^\s*(?:iptables )?-A INPUT .*-j (?:REJECT"
+    r"|DROP)|Chain INPUT \(policy (?:DROP|REJECT)\)|^\s*(?:reject|drop)\s*$"
+    r"|^Status: active"
+)
 # kind, what every such line contains, the expression
 FACTS = (
     ("host.address", "", HOSTS),

@@ -23,12 +23,14 @@ PATTERNS = (
     pattern(
         "kernel.port",
         "port ",
-        r"(?:infiniband )?(?P<nic>mlx\d_\w+|irdma\w+|bnxt_re\w+|rocep\w+|ib\w+_\d+): .*\bport \d+ is (?P<state>down|up|DOWN|UP)",
+        r"(?:infiniband )?(?P<nic>mlx\d_\w+|irdma\w+|bnxt_re\w+|rocep\w+|ib\w+_\d+): .*\bport "
+        r"\d+ is (?P<state>down|up|DOWN|UP)",
     ),
     pattern(
         "kernel.port",
         "Port ",
-        r"(?P<nic>mlx\d_\w+|irdma\w+|bnxt_re\w+): .*[Pp]ort:? ?\d+ (?:changed state to|is) (?P<state>[Dd]own|[Uu]p|DOWN|ACTIVE)",
+        r"(?P<nic>mlx\d_\w+|irdma\w+|bnxt_re\w+): .*[Pp]ort:? ?\d+ (?:changed state to|is) "
+        r"(?P<state>[Dd]own|[Uu]p|DOWN|ACTIVE)",
     ),
     pattern(
         "kernel.link",

@@ -23,7 +23,8 @@ PATTERNS = (
     pattern(
         "exit.mpi",
         "mpirun noticed that process rank",
-        r"process rank (?P<rank>\d+)(?: with PID (?P<pid>\d+))?(?: on node (?P<host>[\w.-]+))? exited on signal (?P<signal>\d+)",
+        r"process rank (?P<rank>\d+)(?: with PID (?P<pid>\d+))?(?: on node (?P<host>[\w.-]+))? "
+        r"exited on signal (?P<signal>\d+)",
     ),
     pattern("exit.killed", "OOMKilled", r"OOMKilled"),
     pattern(
@@ -45,7 +46,8 @@ PATTERNS = (
 )
 LITERALS = ("failed (exitcode:", "closing signal SIGTERM", "exits with return code", "error: ", "mpirun noticed",
             "OOMKilled", "oom_kill event", "oom-kill event", "out-of-memory handler", "NODE FAILURE", "NODE_FAIL",
-            "egmentation fault", "--node_rank", "--nproc", "  host      : ", "  rank      : ", "  exitcode  : ")  # fmt: skip
+            "egmentation fault", "--node_rank", "--nproc",
+            "  host      : ", "  rank      : ", "  exitcode  : ")  # fmt: skip
 
 
 def read(line: Line) -> Iterator[Event]:

@@ -71,7 +71,11 @@ PATTERNS = (
     ),
     pattern("nccl.call", ": opCount ", r"(?P<op>\w+): opCount (?P<seq>[0-9a-f]+) .*?count (?P<count>\d+)"),
     pattern("nccl.around", "Mismatched collective", r"at and around rank (?P<rank>\d+)"),
-    pattern("nccl.gdr_off", "Direct RDMA Disabled", r"Disabled for (?:HCA \d+ '(?P<nic>[^']+)'|GPU)(?:.*distance (?P<distance>\d+))?"),
+    pattern(
+        "nccl.gdr_off",
+        "Direct RDMA Disabled",
+        r"Disabled for (?:HCA \d+ '(?P<nic>[^']+)'|GPU)(?:.*distance (?P<distance>\d+))?",
+    ),
     pattern("nccl.cuda", "Cuda failure", r"Cuda failure (?P<code>\d+ )?'?(?P<error>[^']+)"),
     pattern("nccl.alloc", "Failed to CUDA", r"Failed to CUDA (?:calloc|malloc|host alloc)\S* (?P<bytes>\d+)"),
 )
@@ -83,14 +87,10 @@ BARE = (
         r"NCCL version (?P<version>\d+\.\d+\.\d+)\+",
     ),
 )
-LITERALS = tuple(p.literal for p in PATTERNS + BARE if p.literal not in ("Using", "onnect", "async ")) + (
-    "Bootstrap",
-    "NET : Using",
-    "connect",
-    "Connect",
-    "async event",
-    "async error event",
-    "async fatal event",
+BROAD = ("Using", "onnect", "async ")  # literals that many other lines hold; the narrower ones below stand for them
+LITERALS = (
+    *(p.literal for p in PATTERNS + BARE if p.literal not in BROAD),
+    *(" WARN ", "Bootstrap", "NET : Using", "Call to connect", "async event", "async error event", "async fatal event"),
 )
 
 

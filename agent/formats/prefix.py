@@ -30,9 +30,58 @@ HOST = re.compile(r"(?P<node>[A-Za-z][\w.-]*): ")
 PLAIN = (KUBERNETES, KUBECTL, JOURNAL, DMESG, MPI, RANK, RAY, SLURM, SGLANG, STAMP, BENCH)
 # Words that open a line before a colon and are not hosts.
 NOT_HOSTS = frozenset(
-    """error warning info debug note usage traceback file runtimeerror valueerror keyerror failures notice fatal
-    srun slurmstepd sbatch mpirun ls cat bash sh docker kubectl exception caused hint step epoch loss rank
-    nvrm dmar iommu infiniband ib usb pci nfs audit nvme perf ipv6 link state rate ok failed train eval""".split()
+    [
+        "error",
+        "warning",
+        "info",
+        "debug",
+        "note",
+        "usage",
+        "traceback",
+        "file",
+        "runtimeerror",
+        "valueerror",
+        "keyerror",
+        "failures",
+        "notice",
+        "fatal",
+        "srun",
+        "slurmstepd",
+        "sbatch",
+        "mpirun",
+        "ls",
+        "cat",
+        "bash",
+        "sh",
+        "docker",
+        "kubectl",
+        "exception",
+        "caused",
+        "hint",
+        "step",
+        "epoch",
+        "loss",
+        "rank",
+        "nvrm",
+        "dmar",
+        "iommu",
+        "infiniband",
+        "ib",
+        "usb",
+        "pci",
+        "nfs",
+        "audit",
+        "nvme",
+        "perf",
+        "ipv6",
+        "link",
+        "state",
+        "rate",
+        "ok",
+        "failed",
+        "train",
+        "eval",
+    ]
 )
 
 

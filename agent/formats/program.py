@@ -10,7 +10,8 @@ from agent.formats.line import Line
 
 EXCEPTION = re.compile(
     r"^\s*(?:(?:[\w ]+: )?Scheduler hit an exception: )?"
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Killed|Died|Timeout|Expired))(?:: ?(?P<message>.*))?$"
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Killed|Died|Timeout"
+    r"|Expired))(?:: ?(?P<message>.*))?$"
 )
 # Exceptions that a healthy rank raises because another rank, or the network, failed first.
 SYMPTOMS = re.compile(
@@ -64,7 +65,9 @@ STEP_LINE = re.compile(
     r"\s*(?:\{'loss': [^{}]*\}|\[[\d :-]{19}\] iteration +\d+/ *\d+ \|[^\[\]]*\||\d+%\|[^|]*\| \d+/\d+ \[[^\]]*\])\s*"
 )
 LITERALS = ("Error", "Exception", "out of memory", "killed by signal", "exited unexpectedly", "finished after",
-            "logged keys", "examples/s", "checkpoint shards", "主进程", "分词", "预处理")  # fmt: skip
+            "logged keys", "okeniz", "ndexing", "indexed", "Saving", "saving", "Load weight", "reprocess", "Evaluating",
+            "Downloading", "Map (", "Filter (", "Generating", "examples/s", "checkpoint shards",
+            "主进程", "分词", "预处理")  # fmt: skip
 
 
 def read(line: Line) -> Iterator[Event]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.formats.event import Event, match, pattern
-from agent.formats.line import Document, Line
+from agent.formats.line import Line
 
 PATTERNS = (
     pattern("ras.snapshot", "Job summary", r"^Job summary"),

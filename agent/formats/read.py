@@ -26,9 +26,9 @@ JOINED = re.compile(r"^(?:==> (?P<tail>\S.*?) <==|:{10,14})$")
 RANK_FILE = re.compile(r"(?:^|[^a-z])rank[_.-]?(?P<rank>\d+)(?:\D|$)")
 TOOL_WORDS = frozenset(
     """job jobs log logs out err txt csv json train training trainer slurm dmesg kern kernel journal journalctl messages
-    syslog ibstat ibstatus ibv devinfo ibv_devinfo ibdev2netdev nvidia smi nvidia-smi topo nvlink clocks gpu gpus bmc sel
-    ipmi ss netstat systemctl status service lspci acs lnk pcie hosts hostfile hostlist addr addrs ip link iptables nft
-    firewall pods pod ls dev infiniband hw counters hw_counters rates rate gids show show_gids df shm free ulimit limits
+    syslog ibstat ibstatus ibv devinfo ibv_devinfo ibdev2netdev nvidia smi nvidia-smi topo nvlink clocks gpu gpus bmc
+    sel ipmi ss netstat systemctl status service lspci acs lnk pcie hosts hostfile hostlist addr addrs ip link iptables
+    nft firewall pods pod ls dev infiniband hw counters hw_counters rates rate gids show show_gids df shm free ulimit limits
     cmdline proc version modules lsmod rdma res mpirun single all reduce perf bench nccl tests sendrecv ncclras ras fr
     trace frtrace rank node worker stdout stderr merged cluster pdsh clush ray k8s kubectl others main matrix pair pairs
     bindings binding config env fm fabricmanager fabric manager s sg pyspy py spy stack stacks report summary run launch

@@ -1,4 +1,4 @@
-"""The catalogue of faults (configs/faults.yaml and a user's own file): texts for the reader, signatures for the search."""
+"""The catalogue of faults (configs/faults.yaml and a user's own file): texts to read, signatures to search."""
 
 from __future__ import annotations
 

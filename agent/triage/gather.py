@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -61,7 +61,7 @@ def _read_stream(case: Case, catalogue: Catalogue, name: str, stream: IO[bytes],
     head = stream.read(HEAD)
     if source.binary(name, head):
         return
-    if source.dumplike(name, head):
+    if source.dumplike(head):
         raw = head + stream.read(source.DUMP_BYTES)
         budget.take(len(raw), name)
         content = ras.load_dump(raw)
@@ -70,19 +70,14 @@ def _read_stream(case: Case, catalogue: Catalogue, name: str, stream: IO[bytes],
             for event in ras.dump_events(name, content):
                 case.add(event)
             return
-        head, stream = raw, _Empty()
+        head, stream = raw, io.BytesIO()
     lines = _from(head, name, stream, budget)
     if EXPORT.match(head):
         lines = _exported(lines)
     _take(case, catalogue, name, _bounded(lines, catalogue))
 
 
-class _Empty:
-    def readline(self, _limit: int) -> bytes:
-        return b""
-
-
-def _from(head: bytes, name: str, stream: IO[bytes] | _Empty, budget: Budget) -> Iterator[tuple[int, bytes]]:
+def _from(head: bytes, name: str, stream: IO[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of what was already read, then of the rest of the stream."""
     done = head.split(b"\n")
     joined = _Joined(done.pop(), stream)
@@ -97,7 +92,7 @@ def _from(head: bytes, name: str, stream: IO[bytes] | _Empty, budget: Budget) ->
 class _Joined:
     """A stream that first gives the bytes left over from the head."""
 
-    def __init__(self, first: bytes, rest: IO[bytes] | _Empty) -> None:
+    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
         self._first, self._rest = first, rest
 
     def readline(self, limit: int) -> bytes:
@@ -158,7 +153,7 @@ def _read_large(case: Case, catalogue: Catalogue, large: list[tuple[str, Path]],
     for name, path in large:
         with path.open("rb") as stream:
             head = stream.read(HEAD)
-        if source.dumplike(name, head) and path.stat().st_size <= source.DUMP_BYTES:
+        if source.dumplike(head) and path.stat().st_size <= source.DUMP_BYTES:
             _read_file(case, catalogue, name, path, budget)
         elif not source.binary(name, head):
             texts.append(path)
@@ -202,11 +197,3 @@ def _events(document: Document, catalogue: Catalogue) -> Iterator[Event]:
     for line in document.lines:
         for event in catalogue.read(line):
             yield event if event.node else event.at(document.node)
-
-
-def by_file(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Events grouped by the file they stand in."""
-    groups: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        groups[event.line.file].append(event)
-    return groups

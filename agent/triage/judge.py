@@ -6,14 +6,37 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from agent.formats.line import Line
-from agent.triage import rules_app, rules_direct, rules_gdr, rules_gpu, rules_hang, rules_net, rules_perf, rules_rdma
+from agent.triage import (
+    rules_app,
+    rules_board,
+    rules_direct,
+    rules_gdr,
+    rules_gpu,
+    rules_hang,
+    rules_net,
+    rules_perf,
+    rules_rdma,
+    rules_setup,
+    rules_verbs,
+)
 from agent.triage.case import Case
 from agent.triage.catalogue import Catalogue, Kind
 from agent.triage.rule import FAILED, HARDWARE, RULES, SLOW, Finding, listed
 from agent.triage.verdict import FAULT, HEALTHY, UNDETERMINED, Aside, Culprit, Fault, Quote, Verdict
 
 # Imported for their rules; naming them keeps the import from looking unused.
-FAMILIES = (rules_app, rules_gdr, rules_gpu, rules_hang, rules_net, rules_perf, rules_rdma)
+FAMILIES = (
+    rules_app,
+    rules_board,
+    rules_gdr,
+    rules_gpu,
+    rules_hang,
+    rules_net,
+    rules_perf,
+    rules_rdma,
+    rules_setup,
+    rules_verbs,
+)
 MOST_FAULTS = 6
 INDEPENDENT = HARDWARE - 12  # findings of this weight are told even beside a stronger one: they are no consequence
 SYMPTOMS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agent.formats.event import Event
 from agent.triage.case import Case
@@ -15,8 +15,8 @@ LOADING = re.compile(
 PYTHON = re.compile(r"(?i)python|torch|pt_main|pt_data|ray|train|deepspeed|vllm|sglang|\[?rank")
 
 
-def _where(case: Case, ranks: list[int | None]) -> dict[str, list[str | None]]:
-    return {"nodes": [case.layout.node(r) for r in ranks if r is not None]}
+def _nodes(case: Case, ranks: Iterable[int | None]) -> list[str | None]:
+    return [case.layout.node(r) for r in ranks if r is not None]
 
 
 @rule("Out of GPU memory on one rank ends that rank; the others only wait for it.")
@@ -55,7 +55,7 @@ def host_memory(case: Case) -> Iterator[Finding]:
     if kills:
         victims = [v for e in kills if (v := _by_pid(case, e.get("pid")))]
         ranks = [rank for rank, _ in victims]
-        nodes = case.nodes(kills) or [case.layout.node(r) for r in ranks]
+        nodes: list[str | None] = [*case.nodes(kills)] or [case.layout.node(r) for r in ranks]
         exits = [e for _, e in victims]
         weight = KILLED if case.stopped() else KILLED - 50
         yield finding("app.host-oom-kill", weight, [*kills[:1], *exits[:1]], nodes=nodes[:1] or [None], ranks=ranks,
@@ -97,7 +97,8 @@ def _rank_of_local(case: Case, event: Event) -> int | None:
 
 
 @rule(
-    "The earliest exception that is not itself a consequence names the rank; torchelastic's 'first failure' may be a victim."
+    "The earliest exception that is not itself a consequence names the rank; torchelastic's "
+    "'first failure' may be a victim."
 )
 def exception(case: Case) -> Iterator[Finding]:
     own = [e for e in case.of("app.exception") if not e.get("symptom") and "OutOfMemory" not in e.get("type")]
@@ -154,7 +155,8 @@ def shared_memory(case: Case) -> Iterator[Finding]:
 def _busy(case: Case) -> list[Event]:
     """Work of ranks that do not themselves wait in a collective; work without a rank is the main process's."""
     waiting = set(case.timed_out()) | {e.rank for e in case.of("c10d.unique_id")}
-    work = [e for e in case.of("app.work") if (e.rank if e.rank is not None else 0) not in waiting]
+    nameless = 0 if not case.has("c10d.barrier") else -1
+    work = [e for e in case.of("app.work") if (e.rank if e.rank is not None else nameless) not in waiting]
     return [
         e for e in work if case.layout.size() is None or (e.rank or 0) < (case.layout.size() or 0) or e.rank is None
     ]
@@ -181,8 +183,8 @@ def long_work(case: Case) -> Iterator[Finding]:
 
 
 def _seats(case: Case, ranks: list[int | None], busy: list[Event]) -> list[str | None]:
-    told = [case.layout.node_of.get(r) for r in ranks if r is not None]
-    return [n for n in told if n] or case.nodes(busy)[:1]
+    told = [n for r in ranks if r is not None and (n := case.layout.node_of.get(r))]
+    return [*(told or case.nodes(busy)[:1])]
 
 
 @rule("A barrier that names the ranks that did not come.")
@@ -190,7 +192,7 @@ def barrier(case: Case) -> Iterator[Finding]:
     late = case.of("c10d.barrier")
     if late:
         ranks: list[int | None] = [int(r) for r in late[0].get("ranks").split(",")]
-        yield finding("app.rank-hung", FAILED - 10, late, ranks=ranks, **_where(case, ranks),
+        yield finding("app.rank-hung", FAILED - 10, late, ranks=ranks, nodes=_nodes(case, ranks),
                       why="they did not reach the barrier", confidence=0.75)  # fmt: skip
 
 
@@ -207,7 +209,7 @@ def uneven(case: Case) -> Iterator[Finding]:
         shown = [e for e in case.of("app.finished") if e.rank in short][:1]
         shown += [e for r, e in case.timed_out().items() if r in short][:1]
         shown += [e for e in case.of("app.step") if e.rank in short][-1:]
-        yield finding("app.uneven-inputs", MISMATCHED + 3, shown, ranks=short, **_where(case, [*short]),
+        yield finding("app.uneven-inputs", MISMATCHED + 3, shown, ranks=short, nodes=_nodes(case, short),
                       why=f"rank {listed(short)} has fewer batches than the others", confidence=0.9)  # fmt: skip
 
 

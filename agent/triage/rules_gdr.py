@@ -25,7 +25,8 @@ def _without_gdr(case: Case) -> list[Event]:
 
 
 @rule(
-    "GPUDirect is off where a variable says so, where the NIC is across the socket, or where no peer-memory module is loaded."
+    "GPUDirect is off where a variable says so, where the NIC is across the socket, or where no "
+    "peer-memory module is loaded."
 )
 def gdr_off(case: Case) -> Iterator[Finding]:
     plain, told = _without_gdr(case), case.of("nccl.gdr_off")
@@ -64,7 +65,7 @@ def _far_gpus(case: Case) -> list[Event]:
     """GPUs without any NIC nearer than the other socket, where other GPUs have one."""
     rows = case.of("topo")
     far = [e for e in rows if e.detail and set(e.detail.values()) <= {"SYS"}]
-    return far if far and len(far) < len(rows) or (far and rows) else []
+    return far if (far and len(far) < len(rows)) or (far and rows) else []
 
 
 @rule("A GPU whose NICs are all across the socket interconnect, on some GPUs or nodes only, is badly placed.")

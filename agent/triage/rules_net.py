@@ -96,7 +96,7 @@ def _warned(case: Case, expression: str) -> list[Event]:
 @rule("NCCL found no address: with a name set, the name is wrong; without one, the host has no interface for it.")
 def no_interface(case: Case) -> Iterator[Finding]:
     missing = _warned(case, r"family \d+ is neither AF_INET|no socket interface found|No interface (?:found|matching)")
-    missing = missing or [e for e in case.of("app.signature.no-interface")]
+    missing = missing or case.of("signature.no-interface")
     named = [*case.env("NCCL_SOCKET_IFNAME"), *case.of("nccl.ifname")]
     nameless = _warned(case, r"Socket creation failed ?: Address family not supported")
     if missing and (named or "family" in missing[0].get("message")):
@@ -210,8 +210,9 @@ def master_unreachable(case: Case) -> Iterator[Finding]:
     callers = case.nodes(late)
     peers = {case.layout.resolve(e.get("peer")) for e in late if e.get("peer")} & set(case.layout.nodes)
     nodes = peers if len(callers) > 1 and len(peers) == 1 else callers
-    known = [e for e in case.of("host.address")][:1]
-    yield finding("rdzv.master-unreachable", REFUSED - 4, [*late[:2], *known, *case.of("c10d.client_failed")[:1]], nodes=nodes,
+    known = case.of("host.address")[:1]
+    yield finding("rdzv.master-unreachable", REFUSED - 4, [*late[:2], *known, *case.of("c10d.client_failed")[:1]],
+                  nodes=nodes,
                   ranks=_ranks(late), why="its rendezvous endpoint does not answer", confidence=0.8)  # fmt: skip
 
 
@@ -223,8 +224,15 @@ def store_lost(case: Case) -> Iterator[Finding]:
         return
     peer = next((e.get("peer").rpartition(":")[0].strip("[]") or e.get("peer") for e in lost if e.get("peer")), None)
     owner = peer if peer and peer in case.layout.nodes else case.layout.node_of.get(0) or case.layout.resolve(peer)
-    yield finding("app.store-lost", FAILED + 1 if own else 58, [*own[-1:], *lost[:2]], nodes=[owner], ranks=[0],
-                  why="every other rank lost the store that rank 0 hosts", confidence=0.85 if own else 0.65)  # fmt: skip
+    yield finding(
+        "app.store-lost",
+        FAILED + 1 if own else 58,
+        [*own[-1:], *lost[:2]],
+        nodes=[owner],
+        ranks=[0],
+        why=("every other rank lost the store that rank 0 hosts"),
+        confidence=0.85 if own else 0.65,
+    )
 
 
 @rule(

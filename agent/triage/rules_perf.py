@@ -80,7 +80,7 @@ def single_nic(case: Case) -> Iterator[Finding]:
     few = [e for e in listings if e.get("path").startswith("/dev") and len(_devices(e)) == 1]
     many = any(len(_devices(e)) > 1 for e in listings if e.get("path").startswith("/sys"))
     if len(up) > 1 or many or (chosen and case.has("bench.row")):
-        average = [e for e in case.of("bench.end")][:1]
+        average = case.of("bench.end")[:1]
         shown = [*chosen[:1], *few[:1], *case.of("nccl.ib")[:1], *average]
         yield finding(
             "perf.single-nic", SLOW + 5, shown, nodes=sets, why="NCCL uses one adapter of several", confidence=0.9
@@ -95,7 +95,8 @@ def _devices(event: Event) -> list[str]:
 def slow_rate(case: Case) -> Iterator[Finding]:
     used = {nic for nics in hca_sets(case).values() for nic in nics}
     rates = [(e, r) for e in case.of("port", "port.sysfs") if (r := rate_gbps(e)) and (not used or e.nic in used)]
-    rates = [(e, r) for e, r in rates if e.get("state") != "Down"]
+    down = {(e.node, e.nic) for e, up in port_states(case) if not up}
+    rates = [(e, r) for e, r in rates if (e.node, e.nic) not in down]
     usual = max((r for _, r in rates), default=0.0)
     slow = [e for e, r in rates if r < 0.8 * usual]
     if slow and len(slow) * 2 <= len(rates) and case.has("bench.row", "app.train", "nccl.ib"):

@@ -13,20 +13,21 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 MOST_EXPANDED = 2 << 30  # bytes unpacked from all archives of one incident
 MOST_MEMBERS = 20_000
 DEEPEST = 3  # archives in archives
 LONGEST = 65_536  # bytes of one line; the rest of the line is skipped
 DUMP_BYTES = 64 << 20  # largest flight recorder or RAS dump read whole
-SKIPPED = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".so", ".pyc", ".pt", ".bin", ".safetensors", ".whl", ".mp4", ".parquet",
-           ".arrow", ".npy", ".npz", ".idx", ".onnx", ".gguf")  # fmt: skip
+SKIPPED = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".so", ".pyc", ".pt", ".bin", ".safetensors", ".whl", ".mp4",
+           ".parquet", ".arrow", ".npy", ".npz", ".idx", ".onnx", ".gguf")  # fmt: skip
 PACKED = (".gz", ".tgz", ".zst", ".zstd", ".xz", ".tar")
 
 
@@ -53,7 +54,7 @@ class Budget:
 
 
 def files(paths: list[Path], budget: Budget) -> Iterator[tuple[str, Path]]:
-    """Regular files below the given paths, with the name to show: relative to the folder given. Links are not followed."""
+    """Regular files below the given paths, with the name to show, relative to the folder. Links are not followed."""
     for path in paths:
         if path.is_dir():
             yield from _walk(path, budget)
@@ -86,7 +87,7 @@ def binary(name: str, head: bytes) -> bool:
     )
 
 
-def dumplike(name: str, head: bytes) -> bool:
+def dumplike(head: bytes) -> bool:
     """A pickle, or JSON that is a dump of the flight recorder or of RAS."""
     return head[:1] == b"\x80" or (
         head.lstrip()[:1] == b"{" and (b'"entries"' in head or b'"communicators' in head or b'"missing_ranks' in head)
@@ -120,8 +121,7 @@ def unpack(name: str, stream: IO[bytes], budget: Budget, depth: int = 0) -> Iter
 
 
 def _members(name: str, stream: IO[bytes], budget: Budget, depth: int) -> Iterator[tuple[str, IO[bytes]]]:
-    mode = "r|*"
-    with tarfile.open(fileobj=stream, mode=mode) as archive:
+    with tarfile.open(fileobj=stream, mode="r|*") as archive:
         for member in archive:
             budget.members -= 1
             if budget.members < 0 or budget.expanded <= 0:
@@ -136,11 +136,11 @@ def _members(name: str, stream: IO[bytes], budget: Budget, depth: int) -> Iterat
 @contextmanager
 def _decompressed(lower: str, stream: IO[bytes]) -> Iterator[IO[bytes]]:
     if lower.endswith((".gz", ".tgz")):
-        with gzip.GzipFile(fileobj=stream) as plain:
-            yield plain  # type: ignore[misc]
+        with gzip.GzipFile(fileobj=stream) as unzipped:
+            yield cast("IO[bytes]", unzipped)
     elif lower.endswith(".xz"):
-        with lzma.LZMAFile(stream) as plain:
-            yield plain  # type: ignore[misc]
+        with lzma.LZMAFile(stream) as unpressed:
+            yield unpressed
     else:
         with _zstd(stream) as plain:
             yield plain
@@ -168,9 +168,7 @@ def _descriptor(stream: IO[bytes]) -> IO[bytes]:
         stream.fileno()
         return stream
     except (OSError, AttributeError, io.UnsupportedOperation):
-        import tempfile
-
-        copy: IO[bytes] = tempfile.TemporaryFile()
+        copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the last reference, as it has no name
         remaining = MOST_EXPANDED
         while remaining > 0 and (chunk := stream.read(1 << 20)):
             copy.write(chunk)

@@ -1,4 +1,4 @@
-"""Scale of triage: a folder of 1,024 ranks and 1 GB, against `grep -cF` with the same literals, and the memory it takes.
+"""Scale of triage: 1 GB of 1,024 ranks' logs, against `grep -cF` with the same literals, and the memory it takes.
 
 `python -m tests.bench.triage --bar` ends with 1 where triage takes more than 3 × grep's time or more than 300 MB.
 """
@@ -41,26 +41,36 @@ def head(rank: int) -> str:
         f"{who} NCCL version 2.27.5+cuda12.9",
         f"{who} NET/IB : Using " + " ".join(f"[{i}]mlx5_{i}:1/IB" for i in range(8)) + " [RO]; OOB eth0<0>",
         f"{who} Using network IB",
-        f"{who} ncclCommInitRank comm 0x7f rank {rank} nranks {RANKS} cudaDev {dev} nvmlDev {dev} busId {18 + dev}000 - Init START",
+        f"{who} ncclCommInitRank comm 0x7f rank {rank} nranks {RANKS} cudaDev {dev} nvmlDev "
+        f"{dev} busId {18 + dev}000 - Init START",
         f"{who} Connected all rings, use ring PXN 0 GDR 1",
-        f"{who} ncclCommInitRank comm 0x7f rank {rank} nranks {RANKS} cudaDev {dev} nvmlDev {dev} busId {18 + dev}000 - Init COMPLETE",
+        f"{who} ncclCommInitRank comm 0x7f rank {rank} nranks {RANKS} cudaDev {dev} nvmlDev "
+        f"{dev} busId {18 + dev}000 - Init COMPLETE",
     ]
     return "\n".join(lines) + "\n"
 
 
 def body(size: int) -> str:
     """Step lines of about `size` bytes."""
-    line = " [2025-10-14 09:12:04] iteration {:8d}/  500000 | consumed samples:  1024 | elapsed time per iteration (ms): 1854.1 | lm loss: 2.31E+00 |\n"
+    line = (
+        " [2025-10-14 09:12:04] iteration {:8d}/  500000 | consumed samples:  1024 | elapsed "
+        "time per iteration (ms): 1854.1 | lm loss: 2.31E+00 |\n"
+    )
     count = size // len(line.format(0))
     return "".join(line.format(i) for i in range(count))
 
 
 def tail(rank: int) -> str:
     if rank == 137:
-        return f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.42 GiB. GPU 1 has a total capacity\n"
+        return (
+            f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+            f"3.42 GiB. GPU 1 has a total capacity\n"
+        )
     return (
-        f"[rank{rank}]:[E1014 09:22:41.776196923 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation "
-        "timeout: WorkNCCL(SeqNum=3305, OpType=ALLREDUCE, NumelIn=335, NumelOut=335, Timeout(ms)=600000) ran for 600037 "
+        f"[rank{rank}]:[E1014 09:22:41.776196923 ProcessGroupNCCL.cpp:632] [Rank {rank}] "
+        f"Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=3305, OpType=ALLREDUCE, NumelIn=335, NumelOut=335, "
+        "Timeout(ms)=600000) ran for 600037 "
         "milliseconds before timing out.\n"
     )
 
@@ -79,7 +89,12 @@ def grep_s(folder: Path) -> float:
         wanted.flush()
         start = time.monotonic()
         files = sorted(map(str, folder.iterdir()))
-        subprocess.run(["grep", "-cF", "-f", wanted.name, *files], capture_output=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+        subprocess.run(
+            ["grep", "-cF", "-f", wanted.name, *files],
+            capture_output=True,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
         return time.monotonic() - start
 
 
