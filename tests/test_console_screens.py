@@ -326,7 +326,7 @@ async def test_names_are_shown_as_they_are_not_as_markup() -> None:
         await until(pilot, lambda: isinstance(app_of(pilot).screen, NewRunScreen))
 
 
-@pytest.mark.parametrize("keys", ["", "enter", "2", "2 enter", "2 l", "n", "2 X", "question_mark"])
+@pytest.mark.parametrize("keys", ["3", "enter", "2", "2 enter", "2 l", "n enter", "2 X", "question_mark", "ctrl+p"])
 async def test_any_size_at_any_moment(keys: str) -> None:
     async with console(sitting("node1", "node2")) as pilot:
         await pilot.press(*keys.split())
