@@ -7,12 +7,15 @@ import time
 from signal import SIGTERM, SIGUSR1
 from typing import Any
 
-from agent import excerpt, family, kept, killing, launch, wire
+from agent import excerpt, exporting, family, kept, killing, launch, resuming, snapshots, steering, wire
 from agent.codec import pack
+from agent.launch import Surroundings
 from agent.node import Machine
+from agent.preflight import Versions
 from agent.refusal import FULL, Refusal
+from agent.resuming import Memory
+from agent.snapshots import ReadSpeed
 from agent.wire import strip_tags
-from jobs import orders
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 
@@ -26,7 +29,8 @@ MEMORY_S = 10.0
 class Desk:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.launching = asyncio.Lock()
+        self.launching, self.verifying, self.exporting = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self.memory = Memory(Versions(), ReadSpeed())
 
     async def carry_out(self, order: wire.Order, operator: str) -> dict[str, Any]:
         """The result. Raises Refusal or SpecError."""
@@ -36,11 +40,26 @@ class Desk:
         if isinstance(body, wire.Kill):
             return await self.kill(body, order.id)
         if isinstance(body, wire.Steer):
-            return await self.steer(body, order.id)
+            return await steering.steer(self.folder(body.run), body, order.id)
+        if isinstance(body, wire.Resume):
+            return await self.resume(body, order.id, operator)
+        if isinstance(body, wire.Pin):
+            return await self.pin(body)
+        if isinstance(body, wire.Export):
+            return await self.export(body)
+        return await self.read(body)
+
+    async def read(self, body: wire.Body) -> dict[str, Any]:
+        """Of those that change nothing."""
+        if isinstance(body, wire.ListSnapshots):
+            return await self.snapshots(body)
+        if isinstance(body, wire.ReadExport):
+            return await asyncio.to_thread(exporting.read, self.folder(body.run), body)
         if isinstance(body, wire.Logs):
             return await asyncio.to_thread(excerpt.log, self.folder(body.run), body)
         if isinstance(body, wire.Progress):
             return await asyncio.to_thread(excerpt.records, self.folder(body.run), body)
+        assert isinstance(body, wire.ListRuns)
         views = self.machine.runs.all(max(0, body.limit))
         return {"runs": strip_tags(pack(views))}
 
@@ -55,9 +74,7 @@ class Desk:
 
     async def launch(self, body: wire.Launch, order_id: str, operator: str) -> dict[str, Any]:
         async with self.launching:  # two launches at once must not choose the same GPU
-            if self.machine.probe.read_at is None:  # a daemon this young would take every node for one without GPUs
-                await self.machine.probe.refresh()
-            around = self.machine.surroundings()
+            around = await self.around()
             run = await asyncio.to_thread(launch.launch, body, order_id, operator, around)
             await asyncio.to_thread(self.machine.runs.follow, run)
         return {"run": run}
@@ -126,22 +143,41 @@ class Desk:
                 return left
             await asyncio.sleep(POLL_S)
 
-    async def steer(self, body: wire.Steer, order_id: str) -> dict[str, Any]:
+    async def resume(self, body: wire.Resume, order_id: str, operator: str) -> dict[str, Any]:
         folder = self.folder(body.run)
-        try:
-            await asyncio.to_thread(orders.post, folder, orders.Order(order_id, body.verb, body.args))
-        except ValueError as error:
-            raise Refusal(str(error)) from error
-        while True:
-            now = kept.read(folder)
-            answer = orders.answer(folder, order_id)
-            if answer is not None:
-                if answer.get("outcome") == "done":
-                    return answer
-                raise Refusal(f"{body.verb} {answer.get('outcome')}: {answer.get('message')}")
-            if now is not None and now.phase == "ended":
-                raise Refusal(f"{body.run} has ended ({now.reason}) without answering", "Look at its logs.")
-            await asyncio.sleep(POLL_S)
+        async with self.launching:
+            around = await self.around()
+            result = await asyncio.to_thread(resuming.resume, folder, body, order_id, operator, around, self.memory)
+            if not body.check:
+                opened = self.machine.runs.follow if body.fork else self.machine.runs.reopen
+                await asyncio.to_thread(opened, str(result["run"]))
+        return result
+
+    async def around(self) -> Surroundings:
+        if self.machine.probe.read_at is None:  # a daemon this young would take every node for one without GPUs
+            await self.machine.probe.refresh()
+        return self.machine.surroundings()
+
+    async def snapshots(self, body: wire.ListSnapshots) -> dict[str, Any]:
+        folder, around = self.folder(body.run), self.machine.surroundings()
+
+        def listing() -> dict[str, Any]:
+            judge = resuming.judge_of(folder, around, self.memory)
+            return snapshots.listing(folder, body.verify, judge, self.memory.speed)
+
+        if not body.verify:
+            return await asyncio.to_thread(listing)
+        async with self.verifying:  # one at a time: disks are no faster for two
+            return await asyncio.to_thread(listing)
+
+    async def pin(self, body: wire.Pin) -> dict[str, Any]:
+        await asyncio.to_thread(snapshots.pin, self.folder(body.run), body.snapshot, body.pinned)
+        return {}
+
+    async def export(self, body: wire.Export) -> dict[str, Any]:
+        folder = self.folder(body.run)
+        async with self.exporting:  # each loads a whole model
+            return await exporting.export(folder, body, self.machine.runs.taken_gpus())
 
 
 def ask_keeper(folder: RunFolder, request: killing.KillRequest, before: kept.Kept | None) -> None:

@@ -25,19 +25,25 @@ DATA_LIMIT_CHARS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one run's story has been told: its last told progress record by number, its start, its end."""
+    """How far one run's story has been told: its last told progress record by number, its start, its end.
+
+    `resumed` counts its resumes; each of them opens the story again.
+    """
 
     record: int = 0
     started: bool = False
     ended: bool = False
+    resumed: int = 0
 
     def after(self, event: Event) -> Cursor:
-        record = event.data.get("record_number")
+        record, again = event.data.get("record_number"), event.data.get("number")
+        resumed = event.kind == "run.resumed"
         return replace(
             self,
             record=max(self.record, record) if isinstance(record, int) else self.record,
             started=self.started or event.kind == "run.started",
-            ended=self.ended or event.kind == "run.ended",
+            ended=event.kind == "run.ended" or (self.ended and not resumed),
+            resumed=again if resumed and isinstance(again, int) else self.resumed,
         )
 
 
@@ -150,7 +156,7 @@ class Events:
         header = {
             "stream": self.stream,
             "first": self.first_seq,
-            "cursors": {run: [one.record, one.started, one.ended] for run, one in pruned.items()},
+            "cursors": {run: [one.record, one.started, one.ended, one.resumed] for run, one in pruned.items()},
         }
         block = json.dumps(header).encode() + b"\n" + b"".join(wire.encode(event) for event in self.kept)
         durable.write_bytes(self.path, block)

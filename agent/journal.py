@@ -46,10 +46,18 @@ class Journal:
             return []
         return [entry for line in lines if (entry := parsed(line)) is not None]
 
-    def keep(self, entries: list[dict[str, Any]]) -> None:
-        """Replaces the journal by these entries. Raises OSError."""
-        lines = [json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n" for entry in entries]
-        durable.write_bytes(self.path, "".join(lines).encode())
+    def keep(self, latest: int) -> None:
+        """Drops all entries but the latest ones. Raises OSError."""
+        with self.lock:
+            entries = self.entries()[-latest:]
+            lines = [json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n" for entry in entries]
+            durable.write_bytes(self.path, "".join(lines).encode())
+
+    def rotate(self, limit_bytes: int) -> None:
+        """Begins anew when it has grown to that size; the one before stays beside it. Raises OSError."""
+        with self.lock:
+            if self.path.exists() and self.path.stat().st_size >= limit_bytes:
+                self.path.replace(self.path.with_name(f"{self.path.name}.1"))
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:

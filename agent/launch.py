@@ -8,9 +8,10 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agent import kept, wire
 from agent.gpu import NO_DRIVER
@@ -57,7 +58,7 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
     gpus = pick_gpus(spec, python, around, order.force)
     check_disk(around.state.runs, order.force)
     try:
-        folder = make_folder(order, order_id, operator, spec, python, gpus, around.state)
+        folder = make_folder(Start(spec, order.spec_text, python, gpus, order_id, operator), around.state)
     except OSError as error:
         raise of_os_error(error, "cannot make the run folder", around.state.runs) from error
     start_keeper(folder)
@@ -134,38 +135,55 @@ def check_disk(runs: Path, force: bool) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that has been decided about a run before its folder is made."""
+
+    spec: Spec
+    spec_text: str
+    python: Interpreter
+    gpus: list[str]
+    order_id: str
+    operator: str
+
+    def settings(self, folder: RunFolder) -> dict[str, Any]:
+        """The part of run.json that may differ from one start of the same run to the next."""
+        return {
+            "python": self.python.path,
+            "argv": launcher.argv(self.spec, folder, self.python.path),
+            "world_size": self.spec.hardware.processes,
+            "gpu_uuids": self.gpus,
+            "environment": launcher.environment(self.spec, self.gpus),
+        }
+
+
 def make_folder(
-    order: wire.Launch,
-    order_id: str,
-    operator: str,
-    spec: Spec,
-    python: Interpreter,
-    gpus: list[str],
+    start: Start,
     state: StateFolder,
+    furnish: Callable[[RunFolder, str], dict[str, Any]] = lambda _folder, _run: {},
 ) -> RunFolder:
-    """The whole run folder, made aside and published by rename: it is there complete or not at all. Raises OSError."""
-    name = run_folder.run_id(spec.name, time.time())
+    """The whole run folder, made aside and published by rename: it is there complete or not at all. Raises OSError.
+
+    `furnish` puts more into the unpublished folder of the run of that id, and returns what run.json is to say of it.
+    """
+    name = run_folder.run_id(start.spec.name, time.time())
     folder = RunFolder.inside(state.runs, name)
     staging = RunFolder(state.runs / f".{name}.{secrets.token_hex(4)}.staging")
     record = {
         "run": name,
-        "name": spec.name,
+        "name": start.spec.name,
         "created_unix": time.time(),
-        "spec_sha256": hashlib.sha256(order.spec_text.encode()).hexdigest(),
-        "python": python.path,
-        "argv": launcher.argv(spec, folder, python.path),
-        "world_size": spec.hardware.processes,
-        "gpu_uuids": gpus,
-        "launched_by": operator,
-        "order": order_id,
-        "environment": launcher.environment(spec, gpus),
-        "model": spec.model,
-        "method": spec.method,
+        "spec_sha256": hashlib.sha256(start.spec_text.encode()).hexdigest(),
+        **start.settings(folder),
+        "launched_by": start.operator,
+        "order": start.order_id,
+        "model": start.spec.model,
+        "method": start.spec.method,
     }
     try:
         staging.create()
-        launcher.stage(staging, order.spec_text)
-        durable.write_json(staging.record, record)
+        launcher.stage(staging, start.spec_text)
+        durable.write_json(staging.record, {**record, **furnish(staging, name)})
         staging.path.rename(folder.path)
         durable.sync_folder(state.runs)
     except BaseException:
@@ -182,10 +200,32 @@ def start_keeper(folder: RunFolder) -> None:
         if child.poll() is not None or time.monotonic() > deadline:
             child.kill()
             child.wait()
-            words = keeper_log(folder).read_text(errors="replace").strip() if keeper_log(folder).exists() else ""
+            refusal = silent_keeper(folder)
             shutil.rmtree(folder.path, ignore_errors=True)
-            raise Refusal(f"the keeper of {folder.name} did not start: {words.rpartition(chr(10))[2] or 'no word'}")
+            raise refusal
         time.sleep(0.02)
+
+
+def restart_keeper(folder: RunFolder, before: kept.Kept | None) -> None:
+    """A keeper for a run that has ended. Raises Refusal; the run is then ended as it was.
+
+    The keeper before may hold its lock for some milliseconds after its last word; a new one gives way to it and ends.
+    """
+    child = spawn_keeper(folder, adopt=False)
+    deadline = time.monotonic() + KEEPER_START_S
+    while (kept.read(folder) or before) == before:
+        if child.poll() not in (None, 0) or time.monotonic() > deadline:
+            child.kill()
+            child.wait()
+            raise silent_keeper(folder)
+        if child.poll() == 0 and (kept.read(folder) or before) == before:
+            child = spawn_keeper(folder, adopt=False)
+        time.sleep(0.05)
+
+
+def silent_keeper(folder: RunFolder) -> Refusal:
+    words = keeper_log(folder).read_text(errors="replace").strip() if keeper_log(folder).exists() else ""
+    return Refusal(f"the keeper of {folder.name} did not start: {words.rpartition(chr(10))[2] or 'no word'}")
 
 
 def keeper_log(folder: RunFolder) -> Path:

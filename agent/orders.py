@@ -20,6 +20,9 @@ from jobs.run_folder import ORDER_ID
 from jobs.section import SpecError
 
 KEPT = 1000
+"""Orders whose outcome is known by their id; each takes two entries."""
+SLACK = 200
+AUDIT_BYTES = 4 << 20
 DEADLINE_LIMIT_S = 24 * 3600.0
 LOG = logging.getLogger("agent")
 
@@ -34,8 +37,9 @@ class OrderBook:
         self.replies: dict[str, Reply] = {}
         self.digests: dict[str, str] = {}
         self.running: dict[str, asyncio.Task[Reply]] = {}
-        entries = self.journal.entries()[-2 * KEPT :]
-        self.journal.keep(entries)
+        self.journal.keep(2 * KEPT)
+        entries = self.journal.entries()
+        self.written = len(entries)
         for entry in entries:
             self.recall(entry)
 
@@ -97,10 +101,22 @@ class OrderBook:
         self.replies[order.id] = reply
         try:
             self.journal.append({"id": order.id, "reply": codec.pack(reply)})
+            self.prune()
         except OSError as error:
             LOG.warning("outcome of order %s not written: %s", order.id, error)
         self.note(order, operator, reply)
         return reply
+
+    def prune(self) -> None:
+        """Rarely, for it rewrites the journal. What the oldest orders came to is forgotten."""
+        self.written += 2
+        if self.written < 2 * (KEPT + SLACK):
+            return
+        self.written = 2 * KEPT
+        self.journal.keep(2 * KEPT)
+        for known in (self.replies, self.digests):
+            for order in [one for one in list(known)[:-KEPT] if one not in self.running]:
+                known.pop(order, None)
 
     def note(self, order: Order, operator: str, reply: Reply) -> None:
         """Who did what, with which outcome."""
@@ -110,6 +126,7 @@ class OrderBook:
         outcome = "done" if reply.ok else reply.error
         entry = {"unix": time.time(), "operator": operator, "verb": verb, "run": run, "outcome": outcome}
         try:
+            self.audit.rotate(AUDIT_BYTES)
             self.audit.append({**entry, "order": order.id})
         except OSError as error:
             LOG.warning("audit entry not written: %s: %s", error, entry)
