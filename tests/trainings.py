@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
 
 from jobs import examples, orders  # noqa: E402
+from jobs.failure import JobError  # noqa: E402
 from jobs.orders import Order  # noqa: E402
 from jobs.run_folder import RunFolder  # noqa: E402
 from jobs.spec import Spec  # noqa: E402
@@ -36,12 +37,15 @@ class Scenario:
     """One training in `folder`.
 
     `orders`: step → (verb, args) that take effect after that step, one each time it is reached.
-    `fault`: "no-rng" leaves the random generators alone on a rollback; "nan" and "spike" spoil the weights at step 6.
+    `resume`: the content of resume.json, if there is to be one.
+    `fault`: "no-rng" leaves the random generators alone on a rollback; "nan" and "spike" spoil the weights at step 6;
+    with "refused" it must fail, and what it says goes to failure.json.
     """
 
     folder: str
     orders: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
     fault: str = ""
+    resume: dict[str, Any] | None = None
 
 
 def make_model(folder: Path) -> Path:
@@ -101,14 +105,32 @@ def carry_out(scenario: Scenario) -> None:
 
     rank = Rank.from_environment(RunFolder(Path(scenario.folder)))
     spec = Spec.parse(rank.folder.spec.read_text())
+    data = examples.read(Path(spec.data.path))
+    if scenario.resume is not None and rank.number == 0:
+        rank.folder.resume.write_text(json.dumps(scenario.resume))
     with ExitStack() as broken:
         if scenario.fault == "no-rng":
             broken.enter_context(patch.object(randomness, "restore"))
-        made = session.prepare(rank, spec, examples.read(Path(spec.data.path)))
+        if scenario.fault == "refused":
+            _refused(lambda: session.prepare(rank, spec, data), rank.folder)
+            return
+        made = session.prepare(rank, spec, data)
         counts = _interfere(made.trainer, rank.folder, scenario, posts=rank.number == 0)
         session.run(made)
     if rank.number == 0:
         rank.folder.path.joinpath("counts.json").write_text(json.dumps(counts))
+
+
+def _refused(attempt: Callable[[], object], folder: RunFolder) -> None:
+    from jobs.train.symptoms import explain
+
+    try:
+        attempt()
+    except (JobError, ValueError) as wrong:
+        told = wrong if isinstance(wrong, JobError) else explain(wrong)
+        folder.path.joinpath("failure.json").write_text(json.dumps([told.message, told.hint]))
+    else:
+        raise AssertionError(f"{folder.path} was not refused")
 
 
 def _interfere(trainer: Any, folder: RunFolder, scenario: Scenario, posts: bool) -> list[dict[str, int]]:
