@@ -28,7 +28,8 @@ TOOL_WORDS = frozenset(
     """job jobs log logs out err txt csv json train training trainer slurm dmesg kern kernel journal journalctl messages
     syslog ibstat ibstatus ibv devinfo ibv_devinfo ibdev2netdev nvidia smi nvidia-smi topo nvlink clocks gpu gpus bmc
     sel ipmi ss netstat systemctl status service lspci acs lnk pcie hosts hostfile hostlist addr addrs ip link iptables
-    nft firewall pods pod ls dev infiniband hw counters hw_counters rates rate gids show show_gids df shm free ulimit limits
+    nft firewall pods pod ls dev infiniband hw counters hw_counters
+    rates rate gids show show_gids df shm free ulimit limits
     cmdline proc version modules lsmod rdma res mpirun single all reduce perf bench nccl tests sendrecv ncclras ras fr
     trace frtrace rank node worker stdout stderr merged cluster pdsh clush ray k8s kubectl others main matrix pair pairs
     bindings binding config env fm fabricmanager fabric manager s sg pyspy py spy stack stacks report summary run launch
@@ -45,7 +46,7 @@ HOST_WORDS = frozenset(["node", "worker", "master", "pod", "host", "gpu", "conso
 def node_of_name(name: str, known: Iterable[str] = ()) -> str | None:
     """The host a file name speaks of: a known host in it, else what is left beside the words of tools.
 
-    `dmesg_gpu-c08.txt` → gpu-c08; `all_reduce_perf.txt`, `rank0.log` and `slurm-88123.out` → None.
+    `dmesg_gpu-17.txt` → gpu-17; `all_reduce_perf.txt`, `rank0.log` and `slurm-88123.out` → None.
     """
     stem = re.sub(r"(?:\.(?:log|txt|csv|json|out|err|yaml|gz|zst|xml|md|\d{1,3}))+$", "", name.rpartition("/")[2])
     found = [
@@ -64,7 +65,7 @@ def node_of_name(name: str, known: Iterable[str] = ()) -> str | None:
 
 
 def _trimmed(part: str) -> str:
-    """A part without words of tools at its ends: `01-gpu-c08-dmesg` and `dmesg.gpu-c08` → gpu-c08."""
+    """A part without words of tools at its ends: `01-gpu-17-dmesg` and `dmesg.gpu-17` → gpu-17."""
     while True:
         m = re.match(r"(?P<word>[A-Za-z]+|\d+)[-.](?P<rest>.+)", part)
         if m and _plain_tool(m["word"]) and re.search(r"[A-Za-z]", m["rest"]):
@@ -81,7 +82,7 @@ def _plain_tool(word: str) -> bool:
 
 
 def _about_a_tool(part: str, first: bool) -> bool:
-    """Words of tools, with or without a number; but `worker-1`, and `fm-01` after a tool's word, are hosts."""
+    """Words of tools, with or without a number; but `worker-1`, and `sw-03` after a tool's word, are hosts."""
     words = [w for w in re.split(r"[-.]+", part.lower()) if w]
     numbered = len(words) > 1 and any(w.isdecimal() for w in words)
     if numbered and words[0] not in JOB_WORDS and (not first or words[0] in HOST_WORDS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,61 +57,42 @@ def _read_file(case: Case, catalogue: Catalogue, name: str, path: Path, budget: 
 
 
 def _read_stream(case: Case, catalogue: Catalogue, name: str, stream: IO[bytes], budget: Budget) -> None:
-    head = stream.read(HEAD)
-    if source.binary(name, head):
+    """A stream that is short is read whole; a long one goes through an unnamed file and the sieve."""
+    start = source.fill(stream, LARGE + 1)
+    budget.take(len(start), name)
+    if source.binary(name, start[:HEAD]) or _read_dump(case, name, start, stream, budget):
         return
-    if source.dumplike(head):
-        raw = head + stream.read(source.DUMP_BYTES)
-        budget.take(len(raw), name)
-        content = ras.load_dump(raw)
-        if content is not None:
-            case.documents.setdefault(name, None)
-            for event in ras.dump_events(name, content):
-                case.add(event)
-            return
-        head, stream = raw, io.BytesIO()
-    lines = _from(head, name, stream, budget)
-    if EXPORT.match(head):
-        lines = _exported(lines)
-    _take(case, catalogue, name, _bounded(lines, catalogue))
+    if len(start) <= LARGE:
+        _take(case, catalogue, name, _numbered(start.split(b"\n")))
+        return
+    with source.spooled(name, start, stream, budget) as path:
+        if EXPORT.match(start):
+            wanted = [literal.encode() for literal in _literals(catalogue)]
+            with path.open("rb") as file:
+                _take(case, catalogue, name, sieve.sift(_exported(source.numbered(file)), wanted))
+        else:
+            lines = {number: line[: source.LONGEST] for _, number, line in sieve.matching([path], _literals(catalogue))}
+            _take_sieved(case, catalogue, {path: name}, path, lines)
 
 
-def _from(head: bytes, name: str, stream: IO[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of what was already read, then of the rest of the stream."""
-    done = head.split(b"\n")
-    joined = _Joined(done.pop(), stream)
-    budget.take(len(head), name)
-    number = 0
-    for number, line in enumerate(done, 1):
-        yield number, line[: source.LONGEST]
-    for more, line in source.numbered(name, joined, budget):  # type: ignore[arg-type]
-        yield number + more, line
+def _read_dump(case: Case, name: str, start: bytes, stream: IO[bytes], budget: Budget) -> bool:
+    """Whether these bytes were a dump of the flight recorder or of RAS; if so, its events are in the case."""
+    if not source.dumplike(start[:HEAD]):
+        return False
+    rest = source.fill(stream, source.DUMP_BYTES) if len(start) > LARGE else b""
+    content = ras.load_dump(start + rest) if budget.take(len(rest), name) else None
+    if content is None:
+        return start[:1] == b"\x80"
+    case.documents.setdefault(name, None)
+    for event in ras.dump_events(name, content):
+        case.add(event)
+    return True
 
 
-class _Joined:
-    """A stream that first gives the bytes left over from the head."""
-
-    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
-        self._first, self._rest = first, rest
-
-    def readline(self, limit: int) -> bytes:
-        if not self._first:
-            return self._rest.readline(limit)
-        first, self._first = self._first[:limit], self._first[limit:]
-        return first if self._first else first + self._rest.readline(max(1, limit - len(first)))
-
-
-def _bounded(lines: Iterable[tuple[int, bytes]], catalogue: Catalogue) -> Iterator[tuple[int, bytes]]:
-    """All lines of a short stream; of a long one, after the first `LARGE` bytes, those with a literal."""
-    wanted = [literal.encode() for literal in _literals(catalogue)]
-    read = 0
-    rest = iter(lines)
-    for number, line in rest:
-        yield number, line
-        read += len(line) + 1
-        if read > LARGE:
-            break
-    yield from sieve.sift(rest, wanted)
+def _numbered(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers; those of a journal export as `journalctl` shows them."""
+    counted = ((number, line[: source.LONGEST]) for number, line in enumerate(lines, 1))
+    return _exported(counted) if EXPORT.match(lines[0]) else counted
 
 
 def _exported(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:

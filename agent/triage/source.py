@@ -7,6 +7,8 @@ expanded bytes, members, nesting, length of a line.
 from __future__ import annotations
 
 import gzip
+import importlib
+import importlib.util
 import io
 import lzma
 import os
@@ -25,6 +27,8 @@ MOST_EXPANDED = 2 << 30  # bytes unpacked from all archives of one incident
 MOST_MEMBERS = 20_000
 DEEPEST = 3  # archives in archives
 LONGEST = 65_536  # bytes of one line; the rest of the line is skipped
+CHUNK = 1 << 20
+DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 DUMP_BYTES = 64 << 20  # largest flight recorder or RAS dump read whole
 SKIPPED = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".so", ".pyc", ".pt", ".bin", ".safetensors", ".whl", ".mp4",
            ".parquet", ".arrow", ".npy", ".npz", ".idx", ".onnx", ".gguf")  # fmt: skip
@@ -39,7 +43,7 @@ class SourceError(OSError):
 class Budget:
     """What may still be unpacked, and what was left out."""
 
-    expanded: int = MOST_EXPANDED
+    expanded: int = field(default_factory=lambda: MOST_EXPANDED)
     members: int = MOST_MEMBERS
     notes: list[str] = field(default_factory=list)
 
@@ -113,10 +117,10 @@ def unpack(name: str, stream: IO[bytes], budget: Budget, depth: int = 0) -> Iter
                 if inner.lower().endswith(".tar"):
                     yield from _members(inner, plain, budget, depth)
                 else:
-                    yield inner, plain
+                    yield inner, cast("IO[bytes]", Tolerant(name, plain, budget))
         else:
             yield name, stream
-    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
+    except DAMAGED as error:
         budget.notes.append(f"{name}: damaged or not what its name says ({error}); read as far as possible")
 
 
@@ -130,7 +134,8 @@ def _members(name: str, stream: IO[bytes], budget: Budget, depth: int) -> Iterat
             inside = archive.extractfile(member) if member.isreg() else None
             if inside is not None:
                 shown = f"{name}/{member.name.lstrip('/')}".replace("/../", "/").replace("\n", " ")
-                yield from unpack(shown, inside, budget, depth + 1)
+                whole = cast("IO[bytes]", Tolerant(shown, inside, budget)) if not packed(shown) else inside
+                yield from unpack(shown, whole, budget, depth + 1)
 
 
 @contextmanager
@@ -148,7 +153,12 @@ def _decompressed(lower: str, stream: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _zstd(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    """zstd by its own program; Python before 3.14 has no reader for it."""
+    """zstd by the zstandard package where installed, else by its own program: Python before 3.14 has no reader."""
+    if importlib.util.find_spec("zstandard") is not None:
+        library = importlib.import_module("zstandard")
+        with library.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
+            yield io.BufferedReader(reader)
+        return
     program = shutil.which("zstd")
     if program is None:
         raise ValueError("zstd is not installed here; unpack the file first, or install zstd")
@@ -177,14 +187,45 @@ def _descriptor(stream: IO[bytes]) -> IO[bytes]:
         return copy
 
 
-def numbered(name: str, stream: IO[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of a stream, long ones cut, within the budget."""
+def numbered(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of a stream, long ones cut."""
     number, fresh = 0, True
-    while True:
-        raw = stream.readline(LONGEST)
-        if not raw or not budget.take(len(raw), name):
-            return
+    while raw := stream.readline(LONGEST):
         if fresh:
             number += 1
             yield number, raw.rstrip(b"\n")
         fresh = raw.endswith(b"\n")
+
+
+def fill(stream: IO[bytes], size: int) -> bytes:
+    """Up to `size` bytes, also from a pipe that gives them piece by piece."""
+    parts, left = [], size
+    while left > 0 and (part := stream.read(min(left, CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+@contextmanager
+def spooled(name: str, start: bytes, rest: IO[bytes], budget: Budget) -> Iterator[Path]:
+    """A temporary file with the bytes already read and the rest of the stream, within the budget."""
+    with tempfile.NamedTemporaryFile("wb", prefix="tunedeck-triage-") as file:
+        file.write(start)
+        while (part := rest.read(CHUNK)) and budget.take(len(part), name):
+            file.write(part)
+        file.flush()
+        yield Path(file.name)
+
+
+class Tolerant:
+    """A stream that ends where its archive is damaged, with a note, instead of raising."""
+
+    def __init__(self, name: str, stream: IO[bytes], budget: Budget) -> None:
+        self._name, self._stream, self._budget = name, stream, budget
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except DAMAGED as error:
+            self._budget.notes.append(f"{self._name}: damaged ({error}); read as far as possible")
+            return b""
