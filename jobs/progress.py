@@ -50,7 +50,7 @@ class Progress:
 
     def write(self, kind: str, **fields: Any) -> None:
         """Appends one record. On a full disk it is counted as lost, and that is said as soon as there is room."""
-        record = {"kind": kind, "time_unix": round(time.time(), 3), "branch": self.branch, **fields}
+        record = {"kind": kind, "time_unix": round(time.time(), 6), "branch": self.branch, **fields}
         line = json.dumps(plain(record), allow_nan=False, separators=(",", ":")) + "\n"
         try:
             if self._lost:

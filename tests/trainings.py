@@ -48,10 +48,11 @@ class Scenario:
     resume: dict[str, Any] | None = None
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, hidden: int = 32, layers: int = 2) -> Path:
     """In a process of its own: the test process stays free of torch."""
     model = folder / "random-llama"
-    command = [sys.executable, "-m", "jobs.train.pretrained", "--random", "--out", str(model), "--hidden", "32"]
+    size = ["--hidden", str(hidden), "--layers", str(layers)]
+    command = [sys.executable, "-m", "jobs.train.pretrained", "--random", "--out", str(model), *size]
     subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True, timeout=DEADLINE_S)
     return model
 

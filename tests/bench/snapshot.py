@@ -1,0 +1,192 @@
+"""What snapshots and the order channel cost a training.
+
+    python -m tests.bench.snapshot [--bar] [--model FOLDER]
+
+Stall: how long training stands still for one, beside Trainer's own save and torch's DCP `async_save` of the same state,
+medians of five taken in turn in one process. Slow-down: intervals of 50 steps with a snapshot at their start against
+intervals without, in turn, tiny model. Orders: time spent looking for orders and agreeing on them, against the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
+from jobs import examples
+from jobs.run_folder import RunFolder
+from jobs.spec import Spec
+from jobs.train.__main__ import leave_out
+
+REPEATS = 5
+INTERVALS, INTERVAL_STEPS = 20, 50
+STALL_BARS = {"lora": 1 / 8, "full": 1 / 3}
+SLOWER_BAR, ORDERS_BAR = 0.03, 0.01
+
+Times = dict[str, list[float]]
+
+
+def spec(model: Path, data: Path, method: str, steps: int) -> str:
+    return (
+        f"model: {model}\ndata: {{path: {data}, max_length: 64}}\nmethod: {method}\nlora: {{dropout: 0.1}}\n"
+        f"train: {{steps: {steps}, learning_rate: 1e-4, schedule: constant}}\n"
+        "snapshots: {every: 0, keep_days: 0, keep_last: 1, keep_best: 0, memory_budget_gib: 4}\n"
+    )
+
+
+def clocked(times: list[float], action: Any, *given: Any) -> Any:
+    start_s = time.perf_counter()
+    result = action(*given)
+    times.append(time.perf_counter() - start_s)
+    return result
+
+
+def _stalls(session: Any, scratch: Path) -> Times:
+    """After each of the last steps all three ways of saving, one after another; nothing runs beside them."""
+    import torch.distributed.checkpoint as dcp
+    from transformers import TrainerCallback
+
+    times: Times = {"tunedeck": [], "Trainer": [], "DCP async": []}
+
+    class Saving(TrainerCallback):  # type: ignore[misc]  # transformers is not followed
+        def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+            if state.global_step < 2 or "loss" not in logs:
+                return
+            trainer, vault = session.trainer, session.vault
+            clocked(times["tunedeck"], vault.take, "bench", 1.0, lambda *_: None)
+            vault.wait()
+            clocked(times["Trainer"], trainer._save_checkpoint, trainer.model, None)
+            whole = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+            names = {name for name, value in trainer.model.named_parameters() if value.requires_grad}
+            whole["model"] = {name: value for name, value in whole["model"].items() if name in names}
+            writing = clocked(times["DCP async"], _async_save, dcp, whole, scratch / f"dcp-{state.global_step}")
+            writing.result()
+
+    session.trainer.add_callback(Saving())
+    session.trainer.train()
+    return {way: found[1:] for way, found in times.items()}  # the first of each makes its buffers
+
+
+def _async_save(dcp: Any, whole: Any, folder: Path) -> Any:
+    return dcp.async_save(whole, storage_writer=dcp.FileSystemWriter(folder), no_dist=True)
+
+
+def _slower(session: Any) -> Times:
+    from transformers import TrainerCallback
+
+    times: Times = {"with": [], "without": []}
+
+    class Intervals(TrainerCallback):  # type: ignore[misc]  # transformers is not followed
+        began_s = 0.0
+
+        def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+            number, within = divmod(state.global_step, INTERVAL_STEPS)
+            if within or "loss" not in logs:
+                return
+            if number > 1:
+                times["with" if number % 2 else "without"].append(time.perf_counter() - self.began_s)
+            self.began_s = time.perf_counter()
+            if number % 2 == 0:  # the interval that begins is number + 1
+                session.vault.take("bench", 1.0, lambda *_: None)
+
+    session.trainer.add_callback(Intervals())
+    session.trainer.train()
+    return times
+
+
+def _orders(session: Any) -> Times:
+    """Wraps what every step does for the order channel: the look into the folder, and both ends of the exchange."""
+    times: Times = {"orders": [], "step": []}
+    helm, exchange = session.helm, session.helm._exchange
+    begins, finish, record = helm.on_step_begin, exchange.finish, helm._log.step
+
+    def stepping(*given: Any) -> None:
+        times["step"].append(time.monotonic() - helm._log._began_s)
+        record(*given)
+
+    def beginning(*given: Any, **named: Any) -> None:
+        clocked(times["orders"], lambda: begins(*given, **named))
+
+    def finishing() -> Any:
+        spent: list[float] = []
+        heard = clocked(spent, finish)
+        times["orders"][-1] += spent[0]
+        return heard
+
+    helm.on_step_begin, exchange.finish, helm._log.step = beginning, finishing, stepping
+    session.trainer.train()
+    return {kind: found[2:] for kind, found in times.items()}
+
+
+def rank(kind: str, folder: Path) -> None:
+    """One measurement in a process of its own: prints its times."""
+    leave_out()
+    from jobs.train import session
+    from jobs.train.rank import Rank
+
+    run = RunFolder(folder)
+    given = Spec.parse(run.spec.read_text())
+    made = session.prepare(Rank.from_environment(run), given, examples.read(Path(given.data.path)))
+    times = {"stall": lambda: _stalls(made, folder), "slower": lambda: _slower(made), "orders": lambda: _orders(made)}
+    print(json.dumps(times[kind]()))
+
+
+def measure(kind: str, name: str, home: Path, text: str) -> Times:
+    run = trainings.make_run(home, name, text)
+    command = [sys.executable, "-m", "tests.bench.snapshot", "--rank", kind, str(run.path)]
+    done = subprocess.run(command, cwd=trainings.ROOT, env=trainings.environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr[-3000:])
+    times: Times = json.loads(done.stdout.splitlines()[-1])
+    return times
+
+
+def report(good: bool, text: str) -> bool:
+    print(f"  {text}: {'met' if good else 'MISSED'}")
+    return good
+
+
+def stalls(name: str, model: Path, data: Path, home: Path, method: str) -> bool:
+    times = measure("stall", f"{name}-{method}", home, spec(model, data, method, REPEATS + 2))
+    own, trainer, dcp = (statistics.median(times[way]) for way in ("tunedeck", "Trainer", "DCP async"))
+    print(f"{name}, {method}: stall {own * 1e3:.1f} ms; Trainer's save {trainer * 1e3:.1f}; DCP async {dcp * 1e3:.1f}")
+    bar = STALL_BARS[method]
+    return report(own <= bar * trainer, f"1/{trainer / own:.1f} of Trainer's save (bar 1/{1 / bar:.0f})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bar", action="store_true", help="exit 1 when a bar is missed")
+    parser.add_argument("--model", type=Path, help="folder of a real model")
+    parser.add_argument("--rank", nargs=2, metavar=("KIND", "RUN"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        return rank(given.rank[0], Path(given.rank[1]))
+    with TemporaryDirectory() as name:
+        home = Path(name)
+        data, tiny = trainings.make_data(home, 200), trainings.make_model(home, 192, 4)
+        models = {"tiny": tiny} | ({"real": given.model.resolve()} if given.model else {})
+        found = [stalls(kind, model, data, home, method) for kind, model in models.items() for method in STALL_BARS]
+        good = all(found)
+        times = measure("slower", "slower", home, spec(tiny, data, "lora", INTERVALS * INTERVAL_STEPS + INTERVAL_STEPS))
+        slower = statistics.median(times["with"]) / statistics.median(times["without"]) - 1
+        good &= report(slower <= SLOWER_BAR, f"{slower:+.1%} with a snapshot each 50 steps (bar {SLOWER_BAR:+.0%})")
+        kind, model = list(models.items())[-1]
+        times = measure("orders", "orders", home, spec(model, data, "lora", 24))
+        share = statistics.median(times["orders"]) / statistics.median(times["step"])
+        spent = statistics.median(times["orders"]) * 1e6
+        good &= report(share <= ORDERS_BAR, f"order channel {spent:.0f} µs, {share:.2%} of a step, {kind} (bar 1 %)")
+    sys.exit(given.bar and not good)
+
+
+if __name__ == "__main__":
+    main()
