@@ -66,6 +66,9 @@ def main(argv: list[str] | None = None) -> int:
     except Failure as failure:
         print(f"tunedeck: {failure}", file=sys.stderr)
         return failure.status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say to it
+        return 1
 
 
 if __name__ == "__main__":

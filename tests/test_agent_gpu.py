@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.node import Node, until, variables
-from fakes.nvml import Driver, Simulation, card, simulation
 
 from agent import gpu, kept, reexec, wire
 from agent.node import attribute
 from agent.probe import Probe
 from agent.wire import GpuProcess
 from jobs.identity import ProcessIdentity
+from tests.fakes.node import Node, until, variables
+from tests.fakes.nvml import Driver, Simulation, card, simulation
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.node import Node, until, variables
 
 from agent import desk, family, kept, killing, launch
 from jobs import durable, progress
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
+from tests.fakes.node import Node, until, variables
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.node import Node, until, variables
 
 from agent import interpreters, kept, launch, wire
 from agent.interpreters import Interpreter
@@ -21,6 +20,7 @@ from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 from jobs.section import SpecError
 from jobs.spec import Spec
+from tests.fakes.node import Node, until, variables
 
 CUDA = Interpreter(sys.executable, "12.8")
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.node import Console, Node, until, variables
 
 from agent import bridge, codec, kept, reexec, wire
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
+from tests.fakes.node import Console, Node, until, variables
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.node import Node, until, variables
 
 from agent import door, reexec, wire
 from agent.door import Door
 from agent.refusal import Refusal
 from agent.state import StateFolder
+from tests.fakes.node import Node, until, variables
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from fakes.screen import app_of, console
-from fakes.sitting import MemoryLink, Sitting, node_state, run_state, sitting
 from textual.pilot import Pilot
 
 from agent import wire
 from console.bindings import TABLE
+from tests.fakes.screen import app_of, console
+from tests.fakes.sitting import MemoryLink, Sitting, node_state, run_state, sitting
 
 PRESSES = int(os.environ.get("TUNEDECK_KEYS", "240"))
 LEAVING = {"q", "ctrl+q"}

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes.screen import app_of, console, painted, shows, told, until
-from fakes.sitting import SPEC, gpu, node_state, run_state, sitting
 from textual.widgets import Button, Select
 
 from agent import wire
@@ -23,6 +21,8 @@ from console.screens.run import RunScreen
 from console.screens.runs import RunsScreen
 from console.widgets.editor import SpecEditor
 from console.widgets.table import Table
+from tests.fakes.screen import app_of, console, painted, shows, told, until
+from tests.fakes.sitting import SPEC, gpu, node_state, run_state, sitting
 
 RUN = "faults-lora-20261130-1"
 

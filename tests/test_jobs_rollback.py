@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trainings
-from trainings import Scenario
 
 from jobs import orders, progress, snapshot
 from jobs.run_folder import RunFolder
+from tests import trainings
+from tests.trainings import Scenario
 
 pytestmark = pytest.mark.timeout(900)
 

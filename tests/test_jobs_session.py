@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trainings
 
 from jobs import launcher, orders, progress
 from jobs.identity import ProcessIdentity
 from jobs.orders import Order
 from jobs.run_folder import RunFolder
 from jobs.spec import Spec
+from tests import trainings
 
 pytestmark = pytest.mark.timeout(600)
 

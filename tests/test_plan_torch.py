@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bench import plan_host
-from bench.plan_host import CASES, Case
+
+from tests.bench import plan_host
+from tests.bench.plan_host import CASES, Case
 
 SMALL = {
     "hidden_size": 64,

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from triage_grading import CORPUS
 
 from console.triage_command import main
+from tests.triage_grading import CORPUS
 
 CASE = str(CORPUS / "t041")
 

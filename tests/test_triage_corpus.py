@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from triage_changes import CHANGES, healthy_variants
-from triage_grading import Incident, Score, incidents, write
 
 from agent.triage import triage
+from tests.triage_changes import CHANGES, healthy_variants
+from tests.triage_grading import Incident, Score, incidents, write
 
 BARS = {"kind": 0.97, "culprit": 0.95, "evidence": 0.95, "healthy": 1.0, "undetermined": 1.0}
 LOST = 0.03  # of each figure that a change may cost

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from triage_grading import write
 
 from agent.triage import triage
+from tests.triage_grading import write
 
 FORMS: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parent / "corpus" / "triage-forms.yaml").read_text(encoding="utf-8")

@@ -13,11 +13,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from triage_grading import CORPUS
 
 from agent.triage import triage
 from agent.triage.source import SourceError
 from agent.triage.verdict import Verdict
+from tests.triage_grading import CORPUS
 
 CASE = CORPUS / "t041"
 KIND, NODE = "gpu.fell-off-bus", "gpu-c08"

@@ -11,10 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from triage_grading import Files, Incident, write
-
 from agent.triage.catalogue import load
 from agent.triage.gather import gather
+from tests.triage_grading import Files, Incident, write
 
 Change = Callable[[Incident, Path], Incident]
 LOGS = re.compile(

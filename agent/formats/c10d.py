@@ -77,6 +77,20 @@ PATTERNS = (
     ),
     pattern("c10d.gloo", "loo connectFullMesh failed", r"onnectFullMesh failed with(?:.*remote=\[(?P<peer>[^\]]+)\])?"),
     pattern("c10d.gloo_reset", "onnection closed by peer", r"onnection closed by peer \[(?P<peer>[^\]]+)\]"),
+    pattern("c10d.gloo_reset", "Read error [", r"Read error \[(?P<peer>[^\]]+)\]\S*: Connection reset"),
+    pattern(
+        "c10d.gloo_size",
+        "op.preamble.length",
+        r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs "
+        r"(?P<wanted>\d+)",
+    ),
+    pattern("c10d.gloo_size", "data size doesn't match", r"Received data size doesn't match expected size"),
+    pattern(
+        "c10d.frame",
+        "distributed_c10d.py",
+        r'distributed_c10d\.py", line \d+, in '
+        r"(?P<op>all_\w+|barrier|broadcast\w*|reduce\w*|gather\w*|scatter\w*|send|recv)",
+    ),
     pattern("c10d.gloo_timeout", "Timed out waiting", r"Timed out waiting (?P<waited_ms>\d+)ms for (?:recv|send)"),
     pattern(
         "c10d.unique_id",

@@ -26,6 +26,7 @@ PATTERNS = (
         r"process rank (?P<rank>\d+)(?: with PID (?P<pid>\d+))?(?: on node (?P<host>[\w.-]+))? "
         r"exited on signal (?P<signal>\d+)",
     ),
+    pattern("exit.killed", "oom_kill ", r"^oom_kill [1-9]"),
     pattern("exit.killed", "OOMKilled", r"OOMKilled"),
     pattern(
         "exit.killed",

@@ -24,6 +24,7 @@ class Case:
     documents: dict[str, str | None] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
     notes: list[str] = field(default_factory=list)
+    heard: set[int] = field(default_factory=set)  # ranks whose launcher prefix stands before some line
     lines: int = 0
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _newest: dict[tuple[str, str, int | None], int] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Case:
     def settle(self) -> None:
         """Learn the layout, then give every event the node and rank that the layout implies."""
         self.layout = learn(self.events, self.documents.values())
+        self.layout.ranks |= self.heard
         for kind, events in self.events.items():
             self.events[kind] = [self._placed(e) for e in events]
 

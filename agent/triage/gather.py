@@ -10,7 +10,7 @@ from typing import IO
 from agent.formats import ras
 from agent.formats import read as reading
 from agent.formats.event import Event
-from agent.formats.line import Document, decode
+from agent.formats.line import Document, Line, decode
 from agent.triage import sieve, source
 from agent.triage.case import Case
 from agent.triage.catalogue import Catalogue
@@ -20,6 +20,7 @@ LARGE = 2 << 20  # a file above this is sieved: read only where a literal stands
 LARGE_FOLDER = 48 << 20  # above this in all, files of more than SMALL are sieved too
 SMALL = 64 << 10
 HEAD = 65_536
+PREFIX = re.compile(r"(?:\S+ std(?:out|err) F )?\[(?:(?:rank|default)\d+\]|\d+,\d+\]<)")
 EXPORT = re.compile(rb"^(?:__CURSOR|_BOOT_ID|__REALTIME_TIMESTAMP)=")
 
 
@@ -166,10 +167,18 @@ def _take(case: Case, catalogue: Catalogue, name: str, lines: Iterator[tuple[int
     case.documents.setdefault(name, reading.node_of_name(name))
     for part, document in enumerate(reading.split(name, counted)):
         case.lines += len(document.lines)
+        case.heard.update(r for line in document.lines if (r := _prefixed(line)) is not None)
         if document.node:
             case.documents[name if part == 0 else f"{name}#{part}"] = document.node
         for event in _events(document, catalogue):
             case.add(event)
+
+
+def _prefixed(line: Line) -> int | None:
+    """The rank that torchrun or mpirun wrote before a line; other numbers before colons may be anything."""
+    if line.rank is None or line.text[:1] not in "[2\x1b":
+        return None
+    return line.rank if PREFIX.match(line.text) else None
 
 
 def _events(document: Document, catalogue: Catalogue) -> Iterator[Event]:

@@ -27,7 +27,7 @@ def _nodes(case: Case, ranks: list[int]) -> list[str | None]:
     return [case.layout.node(r) for r in ranks]
 
 
-def _smaller(groups: dict[tuple[str, ...], list[int]]) -> list[int]:
+def smaller(groups: dict[tuple[str, ...], list[int]]) -> list[int]:
     """Ranks outside the largest group; nobody where two are largest."""
     ordered = sorted(groups.values(), key=len, reverse=True)
     if len(ordered) < 2 or len(ordered[0]) == len(ordered[1]):
@@ -46,7 +46,7 @@ def fingerprint(case: Case) -> Iterator[Finding]:
             key = (re.sub(r"\s+|\).*$", "", text),)
             if rank not in (None, "") and text and int(rank) not in groups[key]:
                 groups[key].append(int(rank))
-    odd = _smaller(groups) or sorted({e.rank for e in told if e.rank is not None})[:1]
+    odd = smaller(groups) or sorted({e.rank for e in told if e.rank is not None})[:1]
     yield finding("nccl.collective-mismatch", REFUSED, told, ranks=odd, nodes=_nodes(case, odd),
                   why=f"rank {listed(odd)} runs another collective", confidence=0.9)  # fmt: skip
 
@@ -70,7 +70,7 @@ def _odd_call(calls: list[Event]) -> list[int]:
         group = by_count[event.get("seq")][(event.get("op"), event.get("count"))]
         if event.rank is not None and event.rank not in group:
             group.append(event.rank)
-    return next((odd for groups in by_count.values() if (odd := _smaller(groups))), [])
+    return next((odd for groups in by_count.values() if (odd := smaller(groups))), [])
 
 
 @rule("Ranks that never joined a collective are what the others wait for, not those who time out.")
@@ -101,7 +101,7 @@ def compared_dumps(case: Case) -> Iterator[Finding]:
         for e in events:
             if e.rank is not None and int(e.get("seq")) == newest:
                 groups[(e.get("op"), e.get("sizes"))].append(e.rank)
-        odd = sorted({e.rank for e in behind if e.rank is not None}) or _smaller(groups)
+        odd = sorted({e.rank for e in behind if e.rank is not None}) or smaller(groups)
         if odd and len(odd) < len(events):
             shown = [e for e in events if e.rank in odd][:2] + [e for e in events if e.rank not in odd][:1]
             yield finding("nccl.collective-mismatch", MISMATCHED + 1, shown, ranks=odd, nodes=_nodes(case, odd),
@@ -117,7 +117,7 @@ def out_of_step(case: Case) -> Iterator[Finding]:
         numbers[(event.get("seq"),)].append(rank)
         if event.get("op") and (event.get("numel") or event.get("op") == "BARRIER"):
             calls[(event.get("op"), event.get("numel"))].append(rank)
-    odd = _smaller(numbers) or _smaller(calls)
+    odd = smaller(numbers) or smaller(calls)
     if odd and len(odd) * 2 < len(late) + 1:
         keys = [e for e in case.of("app.keys") if e.rank in odd]
         shown = [*keys[:1], *[late[r] for r in odd][:2], *[e for r, e in late.items() if r not in odd][:1]]
@@ -131,7 +131,7 @@ def other_keys(case: Case) -> Iterator[Finding]:
     for event in case.of("app.keys"):
         if event.rank is not None and event.rank not in groups[(event.get("keys"),)]:
             groups[(event.get("keys"),)].append(event.rank)
-    odd = _smaller(groups)
+    odd = smaller(groups)
     if odd and case.timed_out():
         shown = [e for e in case.of("app.keys") if e.rank in odd]
         yield finding("nccl.collective-mismatch", MISMATCHED - 2, shown, ranks=odd, nodes=_nodes(case, odd),

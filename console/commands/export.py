@@ -91,6 +91,7 @@ class FromNode:
         since, refused = time.monotonic(), False
         while True:
             turn_until(self.session, future.done, SLICE_S + 5.0)
+            self.session.pump()  # what the link said with the answer; one that is there already is not waited for
             reply = future.result(timeout=0) if future.done() else wire.Reply("", False, error=_("no answer"))
             if reply.ok:
                 return reply.result

@@ -16,8 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from fakes.node import Node, until, variables  # noqa: E402
-from fakes.nvml import Driver, card, simulation  # noqa: E402
+from tests.fakes.node import Node, until, variables  # noqa: E402
+from tests.fakes.nvml import Driver, card, simulation  # noqa: E402
 
 CPU_BAR_PERCENT = 1.5
 MEMORY_BAR_BYTES = 64 << 20

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from jobs import launcher, progress
 from jobs.run_folder import RunFolder
 from jobs.spec import Spec
+from tests import trainings
 
 BARS = {"train": 12.0, "in-place": 50.0}
 LAST = 6  # the step whose end brings the rollback; the snapshot is that of step 4

@@ -26,6 +26,7 @@ from jobs import examples
 from jobs.run_folder import RunFolder
 from jobs.spec import Spec
 from jobs.train.__main__ import leave_out
+from tests import trainings
 
 REPEATS = 5
 INTERVALS, INTERVAL_STEPS = 20, 50

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from console.app import TunedeckApp
-from fakes.sitting import Sitting
+from tests.fakes.sitting import Sitting
 
 DEADLINE_S = 20.0
 
