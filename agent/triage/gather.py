@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,8 @@ LARGE = 2 << 20  # a file above this is sieved: read only where a literal stands
 LARGE_FOLDER = 48 << 20  # above this in all, files of more than SMALL are sieved too
 SMALL = 64 << 10
 HEAD = 65_536
+CHANNEL = b" NCCL INFO Channel "  # thousands of such lines on a large job, all alike
+MOST_CHANNELS = 64  # read of one sieved file
 PREFIX = re.compile(r"(?:\S+ std(?:out|err) F )?\[(?:(?:rank|default)\d+\]|\d+,\d+\]<)")
 EXPORT = re.compile(rb"^(?:__CURSOR|_BOOT_ID|__REALTIME_TIMESTAMP)=")
 
@@ -140,11 +143,16 @@ def _read_large(case: Case, catalogue: Catalogue, large: list[tuple[str, Path]],
             texts.append(path)
     current: Path | None = None
     lines: dict[int, bytes] = {}
+    channels: Counter[Path] = Counter()
     for path, number, line in sieve.matching(texts, _literals(catalogue)):
         if path != current:
             _take_sieved(case, catalogue, names, current, lines)
             current, lines = path, {}
-        lines[number] = line[: source.LONGEST]
+        if CHANNEL not in line:
+            lines[number] = line[: source.LONGEST]
+        elif channels[path] < MOST_CHANNELS:
+            channels[path] += 1
+            lines[number] = line
     _take_sieved(case, catalogue, names, current, lines)
     for path in texts:
         if names[path] not in case.documents:

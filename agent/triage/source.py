@@ -31,7 +31,7 @@ CHUNK = 1 << 20
 DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 DUMP_BYTES = 64 << 20  # largest flight recorder or RAS dump read whole
 SKIPPED = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".so", ".pyc", ".pt", ".bin", ".safetensors", ".whl", ".mp4",
-           ".py", ".ipynb",
+           ".py", ".ipynb", "/faults.yaml",
            ".parquet", ".arrow", ".npy", ".npz", ".idx", ".onnx", ".gguf")  # fmt: skip
 PACKED = (".gz", ".tgz", ".zst", ".zstd", ".xz", ".tar")
 
