@@ -20,6 +20,8 @@ from jobs.identity import ProcessIdentity
 from jobs.orders import Order
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
+from jobs.settings import Rules
+from jobs.train.rules import Watch
 
 
 @pytest.fixture
@@ -194,3 +196,27 @@ def test_other_encodings_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"caf\xe9")
     with pytest.raises(JobError, match=r"is not UTF-8 at byte 3"):
         examples.read(tmp_path / "a.txt")
+
+
+def test_a_jump_of_the_loss_after_a_resume_is_said_once() -> None:
+    watch = Watch(Rules(on_spike="rollback", on_nan="stop"))
+    watch.expect(100, 1.4)
+    verdicts = [watch.judge(step, 3.9, 1.0) for step in range(101, 106)]
+    assert [verdict is not None for verdict in verdicts] == [False, False, True, False, False]
+    assert verdicts[2] is not None and verdicts[2].action == "ignore" and "was all of it loaded?" in verdicts[2].symptom
+    calm = Watch(Rules())
+    calm.expect(100, 1.4)
+    assert [calm.judge(step, 1.6, 1.0) for step in range(101, 106)] == [None] * 5
+
+
+def test_rules_by_symptom_and_their_limit() -> None:
+    watch = Watch(Rules(on_nan="rollback", on_spike="stop", max_rollbacks=2))
+    for step in range(1, 11):
+        assert watch.judge(step, 2.0, 1.0) is None
+    spike = watch.judge(11, 9.0, 1.0)
+    assert spike is not None and spike.action == "stop" and "usual was 2.000" in spike.symptom
+    watch.forget_after(10)
+    actions = [verdict.action for at in range(3) if (verdict := watch.judge(11 + at, float("nan"), 1.0))]
+    assert actions == ["rollback", "rollback", "stop"]
+    infinite = Watch(Rules(on_nan="ignore")).judge(1, 2.0, float("inf"))
+    assert infinite is not None and infinite.action == "ignore"

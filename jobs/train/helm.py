@@ -161,6 +161,7 @@ class Helm(TrainerCallback):
     def _go(self) -> None:
         arrival = self._passage.go()
         self._watch.forget_after(arrival.step)
+        self._watch.expect(arrival.step, arrival.loss)
         if arrival.changed:
             # the new rate or place in the data is in no snapshot yet, and a crash must not take it back
             self._vault.take("rollback", self._watch.recent_loss, _nobody)

@@ -34,10 +34,14 @@ class _Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`changed`: the state there differs from the snapshot's, by another learning rate or place in the data."""
+    """`changed`: the state there differs from the snapshot's, by another learning rate or place in the data.
+
+    `loss`: what it was about when the snapshot was taken, told on a resume.
+    """
 
     step: int
     changed: bool
+    loss: float | None = None
 
 
 class Passage:
@@ -141,7 +145,7 @@ class Passage:
         )
         if plan.label != resume.EXACT:
             self._log.warn(f"resumed {plan.label}: {_listed(plan.reasons)}")
-        return Arrival(step, False)
+        return Arrival(step, False, plan.found.loss)
 
     def _recorded(self, kind: str, **fields: Any) -> None:
         if self._progress is not None:

@@ -54,7 +54,7 @@ def plan(folder: RunFolder, spec: Spec, environment: dict[str, Any], wish: dict[
     lineage = where.lineage
     if changes or (where.branch, where.step) != (found.branch, found.step):
         leading = lineage if lineage.holds(found.branch, found.step) else Lineage.from_json(found.meta["lineage"])
-        lineage = leading.fork(found.branch, found.step, where.branch + 1)
+        lineage = leading.fork(found.branch, found.step, max(where.branch, found.branch) + 1)
     if changes:
         return Plan(found, WEIGHTS_ONLY, tuple(changes), lineage, where.step)
     reasons = tuple(differences(found.meta.get("environment") or {}, environment))

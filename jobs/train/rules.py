@@ -11,6 +11,7 @@ from jobs.settings import Rules
 
 _WINDOW = 20  # steps whose median a spike is measured against
 _FEWEST = 5  # steps before a spike can be called one
+_FIRST, _JUMP, _SLACK = 3, 1.5, 0.5  # steps after a resume whose mean may be this much above what it was before
 _RECENT = 5  # steps whose mean stands for "the loss" in a snapshot
 
 
@@ -29,6 +30,11 @@ class Watch:
         self._rules = rules
         self._losses: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
         self._rollbacks = 0
+        self._expected: tuple[int, float] | None = None
+
+    def expect(self, step: int, loss: float | None) -> None:
+        """What the loss should be about from `step` on, after a resume: another one means that not all was loaded."""
+        self._expected = None if loss is None or not math.isfinite(loss) else (step, loss)
 
     @property
     def recent_loss(self) -> float | None:
@@ -45,7 +51,19 @@ class Watch:
         if len(before) >= _FEWEST and loss > self._rules.spike_factor * statistics.median(before):
             usual = statistics.median(before)
             return self._limited(self._rules.on_spike, f"loss {loss:.3f} at step {step}, usual was {usual:.3f}")
-        return None
+        return self._continuity(step)
+
+    def _continuity(self, step: int) -> Verdict | None:
+        if self._expected is None or step < self._expected[0] + _FIRST:
+            return None
+        (start, before), self._expected = self._expected, None
+        now = statistics.fmean([loss for at, loss in self._losses if at > start])
+        if now <= before * _JUMP + _SLACK:
+            return None
+        symptom = (
+            f"loss is {now:.3f} after the resume at step {start}, before it was {before:.3f}: was all of it loaded?"
+        )
+        return Verdict("ignore", symptom)
 
     def _limited(self, action: str, symptom: str) -> Verdict:
         if action != "rollback":
