@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).resolve().parent
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where Python has it: ten times as fast, and reading tables is what takes a short command its time."""
 
 
 def path(name: str) -> Path:
@@ -25,4 +27,4 @@ def path(name: str) -> Path:
 @lru_cache(maxsize=64)
 def load(name: str) -> Any:
     """The parsed content of a shipped YAML file. Treat it as read-only: every caller gets the same object."""
-    return yaml.safe_load(path(name).read_text(encoding="utf-8"))
+    return yaml.load(path(name).read_text(encoding="utf-8"), Loader=LOADER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.plan import shipped
+import configs
 from jobs.plan.workload import Workload
 
 
@@ -25,11 +25,11 @@ def of(work: Workload) -> tuple[Advice, ...]:
     }[work.method]
     if work.checkpointing == "full":
         words = (*words, "activation checkpointing")
-    found = [Advice(**entry) for entry in shipped.load("advice.yaml")["methods"] if entry["topic"].startswith(words)]
+    found = [Advice(**entry) for entry in configs.load("advice.yaml")["methods"] if entry["topic"].startswith(words)]
     return (*found, *((rank(work.rank),) if work.adapters else ()))
 
 
 def rank(value: int) -> Advice:
     """What a rank of that size is said to be good for."""
-    entry = next(e for e in shipped.load("advice.yaml")["ranks"] if value <= e["most"])
+    entry = next(e for e in configs.load("advice.yaml")["ranks"] if value <= e["most"])
     return Advice(f"rank {value}", entry["use"], entry["source"])

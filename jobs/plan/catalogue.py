@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 
-from jobs.plan import architecture, families, shipped
+import configs
+from jobs.plan import architecture, families
 from jobs.plan.architecture import Architecture
 from jobs.plan.refusal import PlanError
 
@@ -23,7 +24,7 @@ def key(name: str) -> str:
 
 def find(name: str) -> Architecture | None:
     """The catalogued model of that name, or None."""
-    models = shipped.load("models.yaml")
+    models = configs.load("models.yaml")
     wanted = key(name)
     for known, config in models.items():
         if key(known) == wanted:
@@ -45,7 +46,7 @@ def named(name: str, parameters: float | None = None) -> Architecture:
     stated = parameters or size(name)
     if stated:
         return architecture.from_size(name, stated)
-    near = difflib.get_close_matches(name.lower(), [m.lower() for m in shipped.load("models.yaml")], 3, 0.5)
+    near = difflib.get_close_matches(name.lower(), [m.lower() for m in configs.load("models.yaml")], 3, 0.5)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     raise PlanError(
         f"model {name!r} is not known", f"{hint}Name a model folder with a config.json, or state its size (--size 7B)"

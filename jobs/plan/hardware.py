@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from jobs.plan import shipped
+import configs
 from jobs.plan.refusal import PlanError
 
 MIB = 2**20
@@ -60,7 +60,7 @@ def _card(entry: dict[str, Any]) -> Card:
 @lru_cache(maxsize=1)
 def cards() -> tuple[Card, ...]:
     """Every card that is shipped, smallest memory first."""
-    return tuple(sorted((_card(e) for e in shipped.load("gpus.yaml")["gpus"]), key=lambda c: (c.memory_bytes, c.name)))
+    return tuple(sorted((_card(e) for e in configs.load("gpus.yaml")["gpus"]), key=lambda c: (c.memory_bytes, c.name)))
 
 
 def _words(text: str) -> set[str]:

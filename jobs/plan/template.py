@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import configs
-from jobs.plan import fit, shipped
+from jobs.plan import fit
 from jobs.plan.architecture import Architecture
 from jobs.plan.workload import Workload
 
@@ -39,4 +39,4 @@ def choose(shape: Architecture, work: Workload, capacity_bytes: float) -> Templa
 
 
 def _template(name: str, fits: bool) -> Template:
-    return Template(name, configs.path(f"deepspeed/{name}.json"), shipped.load("deepspeed/reasons.yaml")[name], fits)
+    return Template(name, configs.path(f"deepspeed/{name}.json"), configs.load("deepspeed/reasons.yaml")[name], fits)

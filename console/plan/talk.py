@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields
 
-from console import plan_text
+from console.plan import page
 from console.strings import _
 from jobs.plan import fit, hardware, memory
 from jobs.plan.architecture import Architecture
@@ -54,7 +54,7 @@ def changed(form: PlanForm, word: str, value: str) -> PlanForm:
         found = form.fitted()
         if found is None:
             raise PlanError(f"nothing makes it fit {form.card.name}", "choose a larger card or more of them")
-        print("\n".join(plan_text.needed(found[1])))
+        print("\n".join(page.needed(found[1])))
         return found[0]
     knobs = {field.name: field for field in fields(Workload)}
     if word not in knobs or not value:
@@ -74,7 +74,7 @@ def summary(form: PlanForm) -> str:
         return form.problem
     verdict = fit.judge(form.shape, form.work, form.card.memory_bytes)
     lines = [
-        plan_text.title(form.shape, form.work, form.card),
-        *plan_text.components(memory.forecast(form.shape, form.work), form.card),
+        page.title(form.shape, form.work, form.card),
+        *page.components(memory.forecast(form.shape, form.work), form.card),
     ]
-    return "\n".join([*lines, plan_text.fits(verdict, form.card)])
+    return "\n".join([*lines, page.fits(verdict, form.card)])

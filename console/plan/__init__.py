@@ -1,0 +1,1 @@
+"""How a plan is told: in words, as a record, in conversation."""
