@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trainings
-from fakes.node import until
-from test_cli import ROOT, Desk, refused
+
+from tests import trainings
+from tests.fakes.node import until
+from tests.test_cli import ROOT, Desk, refused
 
 pytestmark = pytest.mark.timeout(600)
 

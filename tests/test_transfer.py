@@ -88,8 +88,8 @@ def test_all_files_arrive_and_a_second_time_nothing_has_to(made: Path, tmp_path:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path[:0] = [{root!r}, {tests!r}]
-from test_transfer import Near, listed
+sys.path.insert(0, {root!r})
+from tests.test_transfer import Near, listed
 from console.transfer import Pull
 
 def die(done, total):
@@ -103,7 +103,7 @@ Pull(Near(made), listed(made), Path({target!r}), die).run()
 
 def test_a_killed_console_leaves_what_the_next_one_goes_on_with(made: Path, tmp_path: Path) -> None:
     target = tmp_path / "here"
-    code = KILLED.format(root=str(ROOT), tests=str(ROOT / "tests"), made=str(made), target=str(target))
+    code = KILLED.format(root=str(ROOT), made=str(made), target=str(target))
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == -9
     assert [path.name for path in target.iterdir()] == [PARTIAL], "nothing is in place before all of it is"
     total = sum(file.size_bytes for file in listed(made))
