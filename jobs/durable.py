@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ from typing import Any
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def sync_folder(path: Path) -> None:

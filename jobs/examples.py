@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,16 +37,21 @@ Example = Instruction | Passage
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """`skipped` counts rows with nothing to learn (empty output or text), as real data sets have some."""
+    """`skipped` counts rows with nothing to learn (empty output or text), as real data sets have some.
+
+    `sha256` is that of the whole file: a place in the data means the same examples only in the same file.
+    """
 
     rows: tuple[Example, ...]
     skipped: int
+    sha256: str
 
 
 def read(path: Path, layout: str = "auto") -> Examples:
     """Reads a whole data set. `layout`: auto, alpaca or text. Raises JobError naming the row that is wrong."""
     try:
-        content = path.read_text(encoding="utf-8-sig")
+        raw = path.read_bytes()
+        content = raw.decode("utf-8-sig")
     except OSError as wrong:
         raise JobError(f"{path} cannot be read: {wrong.strerror}", "Correct data.path in the spec.") from wrong
     except UnicodeDecodeError as wrong:
@@ -54,7 +60,7 @@ def read(path: Path, layout: str = "auto") -> Examples:
     full = tuple(row for row in rows if _has_content(row))
     if not full:
         raise JobError(f"{path} holds no examples", "Give rows with an `instruction` and an `output`, or text.")
-    return Examples(full, len(rows) - len(full))
+    return Examples(full, len(rows) - len(full), hashlib.sha256(raw).hexdigest())
 
 
 def _has_content(row: Example) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jobs.durable import FILE_MODE
+from jobs.durable import DISK_FULL, FILE_MODE
 
 _TAIL_BYTES = 65536
 
@@ -57,7 +56,7 @@ class Progress:
                 self._end_half_line()
             os.write(self._handle, line.encode())
         except OSError as wrong:
-            if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if wrong.errno not in DISK_FULL:
                 raise
             self._lost += 1
             return

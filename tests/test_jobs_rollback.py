@@ -70,7 +70,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
         run("nan-lora-1", by_rule, fault="nan"),
         run("spike-lora-1", by_rule, fault="spike"),
         run("change-lora-1", text, {"6": [("rollback", {"step": 4, "lr": 1e-3, "skip_data": True})]}),
-        run("fork-lora-1", text, {"5": [("stop", {})]}),
+        run("fork-lora-1", text, {"4": [("snapshot", {"pin": True})], "6": [("stop", {})]}),
         run("targets-lora-1", text.replace("dropout", "targets: [nothing_proj], dropout"), fault="refused"),
     ]
     _together(home, "first", plans)
@@ -201,12 +201,12 @@ def failure(folder: RunFolder) -> list[str]:
 def test_a_changed_spec_is_a_fork(runs: dict[str, RunFolder]) -> None:
     folder = runs["fork-lora-1"]
     message, hint = failure(folder)
-    assert message == "the spec changed since b0-s00000005: train.seed 7 → 8" and "fork" in hint
+    assert message == "the spec changed since b0-s00000006: train.seed 7 → 8" and "fork" in hint
     resumed = records(folder, "resume")[0]
     assert (resumed["badge"], resumed["to_step"], resumed["reasons"]) == ("weights-only", 0, ["train.seed 7 → 8"])
     losses = [(one["branch"], one["step"], one["loss"]) for one in records(folder, "step")]
-    assert [pair[:2] for pair in losses] == [(0, at) for at in range(1, 6)] + [(1, at) for at in range(1, STEPS + 1)]
-    assert losses[5][2] < losses[0][2] - 0.1  # what had been learned was taken over
+    assert [pair[:2] for pair in losses] == [(0, at) for at in range(1, 7)] + [(1, at) for at in range(1, STEPS + 1)]
+    assert losses[6][2] < losses[0][2] - 0.1  # what had been learned was taken over
 
 
 def test_targets_that_do_not_exist_are_named(runs: dict[str, RunFolder]) -> None:
@@ -214,9 +214,19 @@ def test_targets_that_do_not_exist_are_named(runs: dict[str, RunFolder]) -> None
     assert message.startswith("lora.targets does not fit the model") and "all-linear" in hint
 
 
+def test_a_snapshot_by_order_is_pinned_and_not_taken_twice(runs: dict[str, RunFolder]) -> None:
+    """The order came at a step at which one was due anyway."""
+    folder = runs["fork-lora-1"]
+    taken = [(one["name"], one["reason"], one["state"]) for one in records(folder, "snapshot") if one["branch"] == 0]
+    assert taken == [("b0-s00000004", "order", "published"), ("b0-s00000006", "stop", "published")]
+    assert [found.pinned for found in snapshot.listing(folder)][:2] == [True, False]
+    answers = [json.loads(path.read_text()) for path in folder.orders.glob("*.result.json")]
+    assert {one["snapshot"] for one in answers} == {"b0-s00000004", "b0-s00000006"}
+
+
 def test_stop_publishes_what_there_is(runs: dict[str, RunFolder]) -> None:
     folder = runs["fork-lora-1"]
-    assert records(folder, "end")[0]["detail"] == "stopped at step 5, resumes from b0-s00000005"
+    assert records(folder, "end")[0]["detail"] == "stopped at step 6, resumes from b0-s00000006"
     assert (folder.output / "adapter_config.json").is_file()
     assert (runs["base-full-2"].output / "model.safetensors").is_file()
 

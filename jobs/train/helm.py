@@ -79,7 +79,7 @@ class Helm(TrainerCallback):
         state.log_history.clear()
         self._judge(step, logs)
         if heard.order:
-            for order in self._exchange.agree(orders.pending(self._folder) if self._progress else None):
+            for order in self._exchange.agree(self._log.waiting_orders() if self._progress else None):
                 if self.ending is None and not self._passage.pending:
                     self._obey(order, state.global_step)
         every = self._spec.snapshots.every
@@ -106,10 +106,12 @@ class Helm(TrainerCallback):
                 raise JobError(f"{verdict.symptom}; {message}", "Resume from an older snapshot with a lower rate.")
 
     def _regular(self, step: int, busy: bool) -> None:
+        name = snapshot.name_of(self._vault.lineage.branch, step)
+        if name == self._vault.last:  # an order was quicker
+            return
         if not busy:
-            self._vault.take("interval", self._watch.recent_loss, _nobody)
+            self._vault.take("interval", self._watch.recent_loss, _said)
         elif self._progress is not None:
-            name = snapshot.name_of(self._vault.lineage.branch, step)
             self._progress.write("snapshot", name=name, step=step, reason="interval", state="merged")
 
     def _obey(self, order: Order, step: int) -> None:
@@ -164,9 +166,9 @@ class Helm(TrainerCallback):
         self._watch.expect(arrival.step, arrival.loss)
         if arrival.changed:
             # the new rate or place in the data is in no snapshot yet, and a crash must not take it back
-            self._vault.take("rollback", self._watch.recent_loss, _nobody)
+            self._vault.take("rollback", self._watch.recent_loss, _said)
 
 
-def _nobody(good: bool, text: str) -> None:
+def _said(good: bool, text: str) -> None:
     if good:
         say(f"snapshot {text}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from jobs import orders
+from jobs.durable import DISK_FULL
 from jobs.orders import Order
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
@@ -22,6 +25,7 @@ class Log:
         self._folder, self._stream, self._progress = folder, stream, progress
         self._examples, self._memory_kind = examples, memory_kind
         self._began_s = time.monotonic()
+        self._unsent: dict[str, Callable[[], None]] = {}
 
     def step_begins(self) -> None:
         """What happened since the last step, a snapshot or a rollback, is no part of the next one's time."""
@@ -30,6 +34,7 @@ class Log:
     def step(self, state: Any, logs: dict[str, float], heard: Heard) -> None:
         if self._progress is None:
             return
+        self._send()
         step_time_s = time.monotonic() - self._began_s
         tokens_per_s = heard.tokens / step_time_s
         self._progress.write(
@@ -55,14 +60,30 @@ class Log:
             self._progress.write("warning", message=message)
         say(f"warning: {message}")
 
+    def waiting_orders(self) -> list[Order]:
+        """Oldest first, without those that were carried out but whose answer the disk had no room for."""
+        return orders.pending(self._folder, self._unsent)
+
     def answer(self, order: Order, outcome: str, message: str, step: int, **more: Any) -> None:
         if self._progress is None:
             return
-        orders.reply(self._folder, order.id, outcome, message, step, **more)
+        self._unsent[order.id] = partial(orders.reply, self._folder, order.id, outcome, message, step, **more)
+        self._send()
         self._progress.write("order", order=order.id, verb=order.verb, outcome=outcome, step=step)
         say(f"order {order.verb}: {outcome}: {message}")
 
+    def _send(self) -> None:
+        """Answers go out as soon as the disk takes them; a full one must not end the training."""
+        for name, reply in list(self._unsent.items()):
+            try:
+                reply()
+            except OSError as wrong:
+                if wrong.errno not in DISK_FULL:
+                    raise
+                return
+            self._unsent.pop(name, None)
+
     def refuse_rest(self, step: int) -> None:
         """Orders that came after the last step would otherwise wait for ever."""
-        for order in orders.pending(self._folder) if self._progress is not None else ():
+        for order in self.waiting_orders() if self._progress is not None else ():
             self.answer(order, "refused", "the run has ended", step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import durable
-from jobs.durable import FILE_MODE
+from jobs.durable import DISK_FULL, FILE_MODE
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 
@@ -92,5 +91,5 @@ def say(text: str) -> None:
     try:
         print(text, flush=True)
     except OSError as wrong:
-        if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if wrong.errno not in DISK_FULL:
             raise

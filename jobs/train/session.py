@@ -96,7 +96,7 @@ def prepare(rank: Rank, spec: Spec, data: Examples) -> Session:
     _assert_engine(trainer, rank)
     trainer.remove_callback(PrinterCallback)
     exchange = Exchange(rank.number, rank.world, loaded.device)
-    environment = describe(loaded.device, rank.world)
+    environment = describe(loaded.device, rank.world) | {"data": data.sha256[:16]}
     state = TrainingState(trainer, stream, loaded.device)
     facts = {"deciding": spec.deciding(), "environment": environment, "method": spec.method, "total_steps": steps}
     vault = Vault(rank, spec.snapshots, state, exchange, progress, loaded.device, facts)

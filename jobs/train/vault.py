@@ -59,7 +59,8 @@ class Vault:
         self._writer: threading.Thread | None = None
         self.lineage = Lineage()
         self.held: Held | None = None
-        self.last = ""  # the name of the last one taken
+        self._told: tuple[bool, str] | None = None  # what became of the last one
+        self.last = ""  # its name
 
     @property
     def busy(self) -> bool:
@@ -77,30 +78,46 @@ class Vault:
     def take(self, reason: str, loss: float | None, announce: Announce) -> None:
         """Takes a snapshot of the present step. `announce` hears on rank 0, later, whether it stands, and its name.
 
-        A writer still at work is waited for: the caller looks at `busy` first where that must not be.
+        A writer still at work is waited for: the caller looks at `busy` first where that must not be. One that was
+        taken at this very step already is not taken again.
         """
         began_s = time.perf_counter()
         self.wait()
         weights, moments, course = self._state.weights(), self._state.moments(), self._state.course()
+        name = snapshot.name_of(self.lineage.branch, course.step)
+        if name == self.last:
+            if self._told is not None:
+                announce(*self._told)
+            return
+        self.last, self._told = name, None
         drawn = self._exchange.gather(self._state.drawn())
-        total = self._size_bytes()
-        self.last = snapshot.name_of(self.lineage.branch, course.step)
-        if total * self._rank.world <= self._budget_bytes():
-            self._copy(weights, moments, loss)
-        else:  # the other ranks hold the same; rank 0 alone may still find room to write from
-            self.held = None
-            if self._progress is not None and total <= self._budget_bytes():
-                self._fill(weights, moments)
+        staged = self._stage(weights, moments, loss)
         if self._progress is None:
             return
-        staged = self._images is not None and total <= self._budget_bytes()
-        content = (
-            [one.chunks() for one in self._images or ()] if staged else [image.chunks(weights), image.chunks(moments)]
-        )
-        facts = {**self._facts, "lineage": self.lineage.to_json(), "loss": loss, "reason": reason, "badge": "exact"}
-        parts = stored.parts(content[0], content[1], course, drawn)
+        live = (image.chunks(weights), image.chunks(moments))
+        first, second = (one.chunks() for one in self._images) if staged and self._images else live
+        parts = stored.parts(first, second, course, drawn)
+        total = self._size_bytes()
         writing = Writing(self._rank.folder, self._keep, self._progress, self.lineage.branch, course.step, parts, total)
-        self._start(writing, facts, announce, began_s, staged)
+        facts = {**self._facts, "lineage": self.lineage.to_json(), "loss": loss, "reason": reason, "badge": "exact"}
+
+        def tell(good: bool, text: str) -> None:
+            self._told = (good, text)
+            announce(good, text)
+
+        self._start(writing, facts, tell, began_s, staged)
+
+    def _stage(self, weights: Tensors, moments: Tensors, loss: float | None) -> bool:
+        """Copies to host memory as far as the budget goes: on all ranks, on rank 0 to write from, or not at all."""
+        total = self._size_bytes()
+        if total * self._rank.world <= self._budget_bytes():
+            self._copy(weights, moments, loss)
+            return True
+        self.held = None
+        if self._progress is None or total > self._budget_bytes():
+            return False
+        self._fill(weights, moments)
+        return True
 
     def _start(self, writing: Writing, facts: dict[str, Any], announce: Announce, began_s: float, staged: bool) -> None:
         stall_s = time.perf_counter() - began_s
