@@ -49,6 +49,7 @@ class TunedeckApp(App[None]):
         failures: tuple[type[Exception], ...] = (Failure, OSError, ValueError),
         dark: bool = True,
         farewell: Farewell | None = None,
+        ends_runs: bool = False,
         desk: Desk | None = None,
     ) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class TunedeckApp(App[None]):
         self.register_theme(LIGHT)
         self.theme = DARK.name if dark else LIGHT.name
         self.factory, self.failures = factory, failures
-        self.farewell = farewell or runs_go_on
+        self.farewell, self.ends_runs = farewell or runs_go_on, ends_runs
         self.desk = desk or Desk()
         self.opening: Future[Session] = Future()
         self.opener = threading.Thread(target=self.open_session, name="open-session", daemon=True)
@@ -147,10 +148,22 @@ class TunedeckApp(App[None]):
             self.push_screen(Help(title, (screen.PLACE, *screen.panes()), ("screen", EVERYWHERE)))
 
     def action_help_quit(self) -> None:
-        self.notify(_("q leaves the console; runs go on."), markup=False)
+        text = _("q ends the demo and its runs.") if self.ends_runs else _("q leaves the console; runs go on.")
+        self.notify(text, markup=False)
 
     async def action_quit(self) -> None:
-        self.exit(message=self.farewell(self.desk.session))
+        """Asks only where leaving ends something."""
+        live = [run for run in self.desk.fleet.runs() if run.live]
+        if not self.ends_runs or not live:
+            self.leave(True)
+            return
+        from console.screens.leaving import question
+
+        self.push_screen(question(live), self.leave)
+
+    def leave(self, really: bool | None) -> None:
+        if really:
+            self.exit(message=self.farewell(self.desk.session))
 
 
 def runs_go_on(session: Session | None) -> str:
@@ -169,13 +182,15 @@ def run(
     failures: tuple[type[Exception], ...] = (Failure, OSError, ValueError),
     dark: bool = True,
     farewell: Farewell | None = None,
+    ends_runs: bool = False,
 ) -> int:
     """Open the console and stay until the user leaves. Returns the exit status.
 
     `factory` makes the session on a background thread after the first paint; `failures` are what it may raise, shown
-    in the console in their own words. `farewell` gives the line printed after leaving.
+    in the console in their own words. `farewell` gives the line printed after leaving. `ends_runs`: whoever called will
+    end all runs after that, so leaving asks first.
     """
-    app = TunedeckApp(factory, failures=failures, dark=dark, farewell=farewell)
+    app = TunedeckApp(factory, failures=failures, dark=dark, farewell=farewell, ends_runs=ends_runs)
     app.run()
     if app.desk.session is not None:
         app.desk.session.close()

@@ -46,13 +46,20 @@ _SPELLING = {
     "pageup": "pgup",
     "pagedown": "pgdn",
 }
-_LISTS = ("fleet", "node", "runs")
+_RUNS = ("run", "runs", "node")
 
 TABLE: tuple[Key, ...] = (
     Key("open", "enter", "open", _("open"), _("Open what the cursor is on"), ("table",), palette=False),
     Key("filter", "slash", "filter", _("filter"), _("Show only rows with these words; esc clears"), ("fleet", "runs")),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
-    Key("run.kill", "X", "kill", _("kill"), _("Stop this run; asks first"), ("run", "runs", "node")),
+    Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), ("run",)),
+    Key("run.pause", "P", "pause_run", _("pause"), _("Keep its state, end it, free its GPUs; asks first"), _RUNS),
+    Key("run.resume", "R", "resume", _("resume"), _("Let an ended run go on; says how exact, asks first"), _RUNS),
+    Key("run.export", "E", "export", _("export"), _("Bring the result here, compared and verified"), _RUNS),
+    Key("run.kill", "X", "kill", _("kill"), _("Stop this run; asks first"), _RUNS),
+    Key("run.snapshot", "S", "snapshot", _("snapshot"), _("Take a snapshot now"), ("run",)),
+    Key("snapshot.pin", "space", "pin", _("pin"), _("Keep the snapshot under the cursor, or let it go"), ("run",)),
+    Key("snapshot.verify", "v", "verify", _("verify"), _("Read every byte of its snapshots and compare"), ("run",)),
     Key(
         "log.previous",
         "left_square_bracket",
@@ -74,11 +81,11 @@ TABLE: tuple[Key, ...] = (
     Key("plan", "5", "absent('Plan')", _("plan"), _("Not in this version"), (EVERYWHERE,), False, False),
     Key("costs", "6", "absent('Costs')", _("costs"), _("Not in this version"), (EVERYWHERE,), False, False),
     Key("new", "n", "new_run", _("new run"), _("Fine-tune a model on one of the nodes"), (EVERYWHERE,)),
-    Key("pause", "p", "pause", _("pause"), _("Hold the screen still; nodes and runs go on"), (EVERYWHERE,)),
+    Key("pause", "p", "pause", _("hold"), _("Hold the screen still; nodes and runs go on"), (EVERYWHERE,)),
     Key("palette", "ctrl+p", "command_palette", _("palette"), _("Every action, node and run by name"), (EVERYWHERE,)),
     Key("theme", "T", "theme", _("theme"), _("Dark or light"), (EVERYWHERE,), footer=False),
     Key("help", "question_mark", "help", _("help"), _("The keys of this screen"), (EVERYWHERE,)),
-    Key("quit", "q,ctrl+q", "quit", _("quit"), _("Leave; runs go on"), (EVERYWHERE,)),
+    Key("quit", "q,ctrl+q", "quit", _("quit"), _("Leave; runs go on, except the demo's"), (EVERYWHERE,)),
     Key("up", "up,k", "move(-1)", _("up"), _("One row up"), ("table",), False, False),
     Key("down", "down,j", "move(1)", _("down"), _("One row down"), ("table",), False, False),
     Key("page.up", "pageup", "page(-1)", _("page up"), _("One page up"), ("table",), False, False),

@@ -178,14 +178,14 @@ class Pull:
             self.refuse_link(self.target / folder)
         if place.is_dir() and not place.is_symlink():
             raise Failure(
-                _("{place} is a folder; a file is to come there").format(place=place), _("Choose another --out.")
+                _("{place} is a folder; a file is to come there").format(place=place), _("Choose another folder.")
             )
         (self.partial / file.partial_name).replace(place)
 
     def refuse_link(self, folder: Path) -> None:
         if folder.is_symlink():
             said = _("{folder} is a link, and nothing is written through it").format(folder=folder)
-            raise Failure(said, _("Choose another --out."))
+            raise Failure(said, _("Choose another folder."))
 
     def clear_partial(self) -> None:
         """Also what an earlier export left unfinished: its successor is in place."""
@@ -237,4 +237,4 @@ def unwritable(error: OSError, target: Path) -> Failure:
         said = _("the disk is full at {target}").format(target=target)
         return Failure(said, _("Free some space and give the same command again: what has arrived is kept."))
     said = _("cannot write to {target}: {reason}").format(target=error.filename or target, reason=error.strerror)
-    return Failure(said, _("Choose another folder with --out."))
+    return Failure(said, _("Choose another folder."))

@@ -64,7 +64,7 @@ def on_terminal(place: Place, offer: DemoOffer, keep: bool) -> int:
         made.demo = offer
         return made
 
-    status = app.run(factory)
+    status = app.run(factory) if keep else app.run(factory, farewell=lambda _session: "", ends_runs=True)
     return status if keep else stop(place)
 
 

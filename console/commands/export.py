@@ -90,8 +90,7 @@ class FromNode:
     def result(self, path: str, offset: int, future: Future[wire.Reply]) -> dict[str, Any]:
         since, refused = time.monotonic(), False
         while True:
-            turn_until(self.session, future.done, SLICE_S + 5.0)
-            self.session.pump()  # what the link said with the answer; one that is there already is not waited for
+            self.wait(future)
             reply = future.result(timeout=0) if future.done() else wire.Reply("", False, error=_("no answer"))
             if reply.ok:
                 return reply.result
@@ -102,6 +101,14 @@ class FromNode:
                 hint = _("What has arrived is kept; the same command goes on from there.")
                 raise Failure(f"{self.node}: {link.why or reply.error}", hint, SSH)
             if link.phase != "live":
-                say(_("{node} is away ({why}); the transfer waits").format(node=self.node, why=link.why or reply.error))
+                self.away(link.why or reply.error)
             refused = link.phase == "live"  # the first time it may have been the deadline that passed while it was away
             future = self.ask(path, offset, SLICE_BYTES)
+
+    def wait(self, future: Future[wire.Reply]) -> None:
+        """Until the answer is there, or its deadline has passed, and what the link said with it is known."""
+        turn_until(self.session, future.done, SLICE_S + 5.0)
+        self.session.pump()
+
+    def away(self, why: str) -> None:
+        say(_("{node} is away ({why}); the transfer waits").format(node=self.node, why=why))

@@ -8,7 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
-from console.bindings import EVERYWHERE
+from console.bindings import EVERYWHERE, Key
 from console.format import clock, duration, percent
 from console.screens.attention import attention
 from console.screens.desk import Desk
@@ -34,7 +34,7 @@ class DeckScreen(Screen[None]):
         yield Lines(self.header, id="header", focus=False)
         yield from self.content()
         yield from self.foot()
-        yield KeyBar((self.PLACE, "screen", EVERYWHERE), id="keys")
+        yield KeyBar((self.PLACE, "screen", EVERYWHERE), self.useful, id="keys")
 
     def content(self) -> ComposeResult:
         raise NotImplementedError
@@ -42,6 +42,10 @@ class DeckScreen(Screen[None]):
     def foot(self) -> ComposeResult:
         """What stands between the content and the line of keys."""
         yield from ()
+
+    def useful(self, key: Key) -> bool:  # noqa: ARG002
+        """Whether a key makes sense now; those that do not are left out of the line of keys, and say why when used."""
+        return True
 
     def title_line(self) -> Line:
         """Where one is, for the left of the header."""
@@ -83,7 +87,7 @@ class DeckScreen(Screen[None]):
         if not self.desk.pending:
             return EMPTY
         order = self.desk.pending[0]
-        return ((f"⋯ {order.label} {duration(self.desk.clock() - order.since_monotonic)}", "accent"),)
+        return ((f"⋯ {order.label()} {duration(self.desk.clock() - order.since_monotonic)}", "accent"),)
 
     def totals(self, width: int) -> list[Line]:
         """The fleet in a line, the most important last to go where it is narrow."""

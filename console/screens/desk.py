@@ -7,22 +7,24 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from agent import wire
 from console.fleet import Fleet, History, LogTail, Node, Run
 from console.session import Session
 
 Answer = Callable[[wire.Reply], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An order in flight."""
+    """Something in flight: an order, a transfer."""
 
-    label: str
+    label: Callable[[], str]
     since_monotonic: float
-    future: Future[wire.Reply]
-    answer: Answer
+    future: Future[Any]
+    answer: Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,11 @@ class Desk:
     def ask(self, label: str, node: str, body: wire.Body, deadline_s: float, answer: Answer) -> None:
         """Give an order; `answer` is called from the screen's own loop."""
         if self.session is not None:
-            future = self.session.ask(node, body, deadline_s)
-            self.pending.append(Pending(label, self.clock(), future, answer))
+            self.await_result(lambda: label, self.session.ask(node, body, deadline_s), answer)
+
+    def await_result(self, label: Callable[[], str], future: Future[T], answer: Callable[[T], None]) -> None:
+        """Show that something is under way; `answer` is called from the screen's own loop with what it came to."""
+        self.pending.append(Pending(label, self.clock(), future, answer))
 
     def settle(self) -> bool:
         """Hand out the answers that have come. True when there were any."""

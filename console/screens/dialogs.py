@@ -70,7 +70,7 @@ class Notice(ModalScreen[None]):
 def paragraphs(text: Sequence[str], width: int) -> list[Line]:
     """The first paragraph strong, the others plain."""
     lines: list[Line] = []
-    for i, part in enumerate(text):
+    for i, part in enumerate(filter(None, text)):
         lines += [EMPTY] if lines else []
         lines += wrapped(part, width, "strong" if i == 0 else "text")
     return lines

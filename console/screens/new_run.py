@@ -18,9 +18,10 @@ from console.bindings import bindings
 from console.format import size
 from console.screens.base import DeckScreen
 from console.screens.desk import Desk, Draft
-from console.screens.dialogs import Notice
+from console.screens.dialogs import Notice, Question
 from console.screens.run import RunScreen
 from console.strings import _, plural
+from console.widgets.choice import Choice
 from console.widgets.editor import SpecEditor
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, wrapped
@@ -30,6 +31,11 @@ from jobs.spec import Spec, SpecError
 LAUNCH_DEADLINE_S = 90.0
 CHECK_AFTER_S = 0.2
 FILE_LIMIT_BYTES = 256 * 1024
+FORCEABLE = {
+    "busy-gpus": _("Whoever uses these GPUs may run out of memory through it, and so may this run."),
+    "does-not-fit": _("It will most likely end with out of memory."),
+}
+"""Refusals that the user may overrule, and what that risks"""
 
 
 def templates() -> dict[str, Path]:
@@ -185,14 +191,14 @@ class NewRunScreen(DeckScreen):
         else:
             self.launch(node.name, self.spec)
 
-    def launch(self, node: str, spec: Spec) -> None:
+    def launch(self, node: str, spec: Spec, force: bool = False) -> None:
         self.launching = True
         label = _("starting {name} on {node}").format(name=spec.name, node=node)
-        body = wire.Launch(self.text, self.draft.name)
-        self.desk.ask(label, node, body, LAUNCH_DEADLINE_S, lambda reply: self.launched(node, reply))
+        body = wire.Launch(self.text, self.draft.name, force)
+        self.desk.ask(label, node, body, LAUNCH_DEADLINE_S, lambda reply: self.launched(node, spec, reply))
         self.check()
 
-    def launched(self, node: str, reply: wire.Reply) -> None:
+    def launched(self, node: str, spec: Spec, reply: wire.Reply) -> None:
         """The node's answer: the run in front, or why there is none. The user may have left this screen meanwhile."""
         self.launching = False
         run = reply.result.get("run")
@@ -204,7 +210,17 @@ class NewRunScreen(DeckScreen):
             return
         if self.is_attached:
             self.check()
+        if self.is_current and reply.result.get("kind") in FORCEABLE:
+            self.offer_force(node, spec, reply)
+            return
         self.app.push_screen(Notice(_("Nothing was started on {node}").format(node=node), reply.error, reply.hint))
+
+    def offer_force(self, node: str, spec: Spec, reply: wire.Reply) -> None:
+        """The node has doubts that the user may know better about."""
+        first = _("Launch {name} on {node} anyway?").format(name=spec.name, node=node)
+        risk = FORCEABLE[str(reply.result["kind"])]
+        asked = Question(_("Nothing was started"), [first, reply.error, reply.hint, risk], _("Launch anyway"))
+        self.app.push_screen(asked, lambda yes: self.launch(node, spec, force=True) if yes else None)
 
     def action_edit(self) -> None:
         self.query_one(SpecEditor).focus()
@@ -212,17 +228,6 @@ class NewRunScreen(DeckScreen):
     def action_back(self) -> None:
         self.desk.draft = Draft(self.node, self.text, self.draft.name)
         super().action_back()
-
-
-class Choice(Panel):
-    """One thing to choose, with its name in the frame."""
-
-    def __init__(self, label: str, widget: Select[str] | Input) -> None:
-        super().__init__(label, classes="choice")
-        self.widget = widget
-
-    def compose(self) -> ComposeResult:
-        yield self.widget
 
 
 def reason(error: Exception) -> str:

@@ -10,12 +10,11 @@ from textual.containers import Container
 
 from console.bindings import bindings
 from console.fleet import Run
-from console.screens.base import DeckScreen
 from console.screens.describe import node_lines
 from console.screens.desk import Desk
-from console.screens.kill import ask_to_kill
 from console.screens.run import RunScreen
 from console.screens.runs import COLUMNS, parted, run_table
+from console.screens.steering import SteeringScreen
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import Line
@@ -23,7 +22,7 @@ from console.widgets.panel import Panel
 from console.widgets.table import Row, Table
 
 
-class NodeScreen(DeckScreen):
+class NodeScreen(SteeringScreen):
     PLACE = "node"
     BINDINGS = bindings("node", "screen")
 
@@ -53,14 +52,11 @@ class NodeScreen(DeckScreen):
         node = self.desk.node(self.node)
         return run_table(self.desk, [Run(node.name, state) for state in node.runs()]) if node is not None else []
 
-    def chosen(self) -> Run | None:
+    def subject(self) -> Run | None:
         place = parted(self.query_one(Table).cursor)
         return self.desk.run(*place) if place else None
 
     @on(Table.Chosen)
     def open_run(self) -> None:
-        if run := self.chosen():
+        if run := self.subject():
             self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))
-
-    def action_kill(self) -> None:
-        ask_to_kill(self, self.chosen())

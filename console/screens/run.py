@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 
+from agent import wire
 from console.bindings import bindings
 from console.fleet import History, LogTail, Run
 from console.format import UNKNOWN, figure, tokens_s
-from console.screens.base import DeckScreen
+from console.screens.branches import ORIGIN, Path, Traces, present, traces
 from console.screens.describe import event_line
 from console.screens.desk import Desk
 from console.screens.figures import run_figures
-from console.screens.kill import ask_to_kill
 from console.screens.log import LogScreen, log_lines, next_rank, rank_name
-from console.strings import _
-from console.widgets.chart import Chart, Curve, Points
+from console.screens.shelf import VERIFY_S, Shelf
+from console.screens.steering import SteeringScreen, allowed, order
+from console.screens.timeline import Timeline, explained
+from console.strings import _, plural
+from console.widgets.chart import Chart, Curve
 from console.widgets.levels import run_phase
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, one_line, wrapped
 from console.widgets.panel import Panel, entitle
 
 
-class RunScreen(DeckScreen):
+class RunScreen(SteeringScreen):
     PLACE = "run"
     BINDINGS = bindings("run", "screen")
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-tall")]  # noqa: RUF012
@@ -35,6 +39,7 @@ class RunScreen(DeckScreen):
         self.rank: int | None = 0
         self.history: History | None = None
         self.log_tail: LogTail | None = None
+        self.shelf = Shelf()
 
     def content(self) -> ComposeResult:
         yield Lines(self.figures, id="figures", focus=False)
@@ -46,6 +51,9 @@ class RunScreen(DeckScreen):
         with Horizontal(id="below"):
             with Panel(id="tail-panel"):
                 yield Lines(self.tail_lines, id="tail", focus=False)
+            with Panel(_("Snapshots"), id="snapshots-panel"):
+                yield Timeline(self.shelf, self.path, self.node_wall)
+                yield Lines(self.snapshot_lines, id="snapshot", focus=False)
             with Panel(_("Events"), id="events-panel"):
                 yield Lines(self.event_lines, id="events")
 
@@ -59,12 +67,18 @@ class RunScreen(DeckScreen):
     ) -> Chart:
         def curve() -> Curve:
             state, stale = self.liveness()
-            return Curve(title, self.points(name), state, show, smooth, from_zero, stale)
+            found = traces(self.history, name) if self.history is not None else Traces()
+            return Curve(title, found.kept, state, show, smooth, from_zero, stale, found.left, found.turns)
 
         return Chart(curve, id=name)
 
-    def points(self, name: str) -> Points:
-        return self.history.series(name, self.history.branch) if self.history is not None else ((), ())
+    def path(self) -> Path:
+        return present(self.history) if self.history is not None else ORIGIN
+
+    def node_wall(self) -> float:
+        """The node's clock in unix seconds: ages of its files are told by it."""
+        node = self.desk.node(self.node)
+        return self.desk.wall() + ((node.clock_offset_s if node is not None else None) or 0.0)
 
     def liveness(self) -> tuple[str, bool]:
         """What the charts are: live, or since when not; and whether to dim them."""
@@ -91,27 +105,30 @@ class RunScreen(DeckScreen):
         self.history = self.desk.follow(self.node, self.run_id)
         self.log_tail = self.desk.tail(self.node, self.run_id, self.rank)
         super().on_mount()
-        self.query_one("#events", Lines).focus()
+        self.query_one(Timeline).focus()
 
     def on_unmount(self) -> None:
         self.desk.unfollow(self.node, self.run_id)
         self.desk.untail(self.node, self.run_id, self.rank)
 
     def tick(self) -> None:
+        if not self.desk.paused:
+            self.shelf.turn(self.desk, self.run_here(), self.history)
         super().tick()
+        entitle(self.query_one("#snapshots-panel"), self.snapshots_title())
         entitle(self.query_one("#tail-panel"), _("Log, {rank}").format(rank=rank_name(self.rank)))
 
     def figures(self, width: int, _height: int) -> Sequence[Line]:
         run, node = self.run_here(), self.desk.node(self.node)
         if run is None or node is None:
             return wrapped(_("{node} has not told of this run yet.").format(node=self.node), width, "dim")
-        now, wall = self.desk.clock(), self.desk.wall() + (node.clock_offset_s or 0.0)
+        now, wall = self.desk.clock(), self.node_wall()
         last = self.history.steps[-1] if self.history is not None and self.history.steps else {}
         return [self.state_line(run), *run_figures(run, last, node, now, wall, width)]
 
     def state_line(self, run: Run) -> Line:
         state = run.state
-        ranks = _("{n} ranks").format(n=state.world_size)
+        ranks = plural("{n} rank", "{n} ranks", state.world_size)
         facts = " · ".join(filter(None, (one_line(state.model), state.method, ranks, state.run)))
         detail = f"  {one_line(state.detail)}" if state.detail else ""
         role = "bad" if state.reason in ("failed", "lost") else "text"
@@ -139,5 +156,75 @@ class RunScreen(DeckScreen):
     def action_log(self) -> None:
         self.app.push_screen(LogScreen(self.desk, self.node, self.run_id, self.rank))
 
-    def action_kill(self) -> None:
-        ask_to_kill(self, self.run_here())
+    def subject(self) -> Run | None:
+        return self.run_here()
+
+    def start(self) -> str | None:
+        timeline = self.query_one(Timeline)
+        return timeline.cursor if timeline.touched else None
+
+    def snapshots_title(self) -> str:
+        shelf = self.shelf
+        n = len(shelf.snapshots)
+        return _("Snapshots, verifying…") if shelf.verifying else _("Snapshots") + (f" ({n})" if n else "")
+
+    def snapshot_lines(self, width: int, _height: int) -> Sequence[Line]:
+        return explained(self.shelf, self.query_one(Timeline).cursor, self.path(), width)
+
+    @on(Timeline.Moved)
+    def explain(self) -> None:
+        self.query_one("#snapshot", Lines).renew()
+
+    @on(Timeline.Chosen)
+    def go_there(self) -> None:
+        run, timeline = self.run_here(), self.query_one(Timeline)
+        timeline.touched = True
+        if run is not None and run.live:
+            self.action_roll_back()
+        else:
+            self.action_resume()
+
+    def action_back(self) -> None:
+        """First back to the newest snapshot, then off the screen."""
+        timeline = self.query_one(Timeline)
+        if timeline.touched:
+            timeline.let_go()
+        else:
+            super().action_back()
+
+    def action_roll_back(self) -> None:
+        from console.screens.rollback import ask_to_roll_back
+
+        run = self.run_here()
+        if run is not None and self.history is not None and allowed(self, run, live=True):
+            ask_to_roll_back(self, run, self.shelf, self.history, self.start())
+
+    def action_pin(self) -> None:
+        """Pin the snapshot under the cursor, or let it go."""
+        run, one = self.run_here(), self.shelf.named(self.query_one(Timeline).cursor)
+        if one is None:
+            self.app.notify(_("There is no snapshot under the cursor."), markup=False)
+        elif run is not None and allowed(self, run):
+            label = _("unpinning {name}") if one.pinned else _("pinning {name}")
+            body = wire.Pin(run.state.run, one.name, not one.pinned)
+            order(self, run, label.format(name=one.name), body, lambda _result: self.shelf.again())
+
+    def action_verify(self) -> None:
+        """Every byte of every snapshot read and compared with its SHA-256, by the node."""
+        run = self.run_here()
+        if run is not None and not self.shelf.verifying and self.desk.session is not None:
+            self.shelf.verifying = True
+            label = _("verifying snapshots of {name}").format(name=run.state.name or run.state.run)
+            self.desk.ask(label, run.node, wire.ListSnapshots(run.state.run, True), VERIFY_S, self.verified)
+
+    def verified(self, reply: wire.Reply) -> None:
+        self.shelf.verifying = False
+        self.shelf.take(reply)
+        bad = len(self.shelf.refused)
+        said = (
+            plural("{n} snapshot is damaged", "{n} snapshots are damaged", bad)
+            if bad
+            else _("every byte is as it was written")
+        )
+        text = self.shelf.trouble or said
+        self.app.notify(text, severity="warning" if bad or self.shelf.trouble else "information", markup=False)

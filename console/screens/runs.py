@@ -9,10 +9,10 @@ from console.bindings import bindings
 from console.fleet import Run
 from console.format import UNKNOWN, age, count, duration, figure, share, tokens_s
 from console.screens.desk import Desk
-from console.screens.kill import ask_to_kill
 from console.screens.listing import Listing
 from console.screens.log import LogScreen
 from console.screens.run import RunScreen
+from console.screens.steering import SteeringScreen
 from console.strings import _, plural
 from console.widgets.levels import run_phase
 from console.widgets.paint import Line, one_line
@@ -72,7 +72,7 @@ def run_table(desk: Desk, runs: list[Run]) -> list[Row]:
     return [run_row(desk, run) for run in runs]
 
 
-class RunsScreen(Listing):
+class RunsScreen(Listing, SteeringScreen):
     PLACE = "runs"
     BINDINGS = bindings("runs", "screen")
 
@@ -104,20 +104,17 @@ class RunsScreen(Listing):
         super().on_mount()
         self.query_one(Table).focus()
 
-    def chosen(self) -> Run | None:
+    def subject(self) -> Run | None:
         place = parted(self.query_one(Table).cursor)
         return self.desk.run(*place) if place else None
 
     @on(Table.Chosen)
     def open_run(self) -> None:
-        if run := self.chosen():
+        if run := self.subject():
             self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))
 
     def action_log(self) -> None:
-        if run := self.chosen():
+        if run := self.subject():
             self.app.push_screen(LogScreen(self.desk, run.node, run.state.run))
         else:
             self.app.notify(_("There is no run under the cursor."), markup=False)
-
-    def action_kill(self) -> None:
-        ask_to_kill(self, self.chosen())

@@ -1,4 +1,5 @@
-"""A small line chart in braille: 2 × 4 dots a cell, no numpy. Raw values stay visible behind a smoothed line.
+"""A small line chart in braille: 2 × 4 dots a cell, no numpy. Raw values stay visible behind a smoothed line, and
+steps that a rollback left behind as a dotted line beside it.
 
 Chosen over textual-plot and plotext by measurement, see `tests/bench/charts.py`.
 """
@@ -14,11 +15,14 @@ from textual.content import Content
 from console.format import UNKNOWN, count, figure
 from console.strings import _
 from console.widgets.lines import Lines
-from console.widgets.paint import Line, Span, aligned, fit, spread
+from console.widgets.paint import Line, Span, aligned, cells, fit, spread
 from console.widgets.panel import entitle
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _AXIS = 9
+_CHEQUER = 0x95
+"""Every other dot, so that a dotted line differs from a full one without colour and no stroke is lost wholly."""
+TURN = "◆"
 Points = tuple[Sequence[int], Sequence[float]]
 
 
@@ -34,6 +38,15 @@ class Curve:
     smooth: bool = False
     from_zero: bool = False
     stale: bool = False
+    left: Sequence[Points] = ()
+    """Abandoned pieces"""
+    turns: Sequence[int] = ()
+    """Steps that training went back to"""
+
+    def span(self) -> tuple[int, int]:
+        """First and last step of all that is shown."""
+        steps = [xs for xs, _ys in (self.points, *self.left) if xs]
+        return min(xs[0] for xs in steps), max(xs[-1] for xs in steps)
 
 
 class Chart(Lines):
@@ -58,19 +71,61 @@ def plot(curve: Curve, width: int, height: int) -> list[Line]:
     rows, columns = height - 1, width - _AXIS
     if rows < 1 or columns < 4:
         return lines
-    if not ys:
+    if not ys and not curve.left:
         middle: Line = ((fit(" " * _AXIS + _("no values yet"), width), "dim"),)
         return [*[()] * (rows // 2), middle]
-    low, high = bounds(ys, curve.from_zero)
-    raw = dots(xs, ys, low, high, columns, rows)
-    over = dots(xs, smoothed(ys), low, high, columns, rows) if curve.smooth and len(ys) > 8 else None
+    low, high = bounds([*ys, *(y for _xs, old in curve.left for y in old)], curve.from_zero)
+    frame = Frame(*curve.span(), low, high, columns, rows)
+    raw = dots(xs, ys, frame)
+    over = dots(xs, smoothed(ys), frame) if curve.smooth and len(ys) > 8 else None
+    layers = Layers(raw, over, dotted(curve.left, frame), places(curve, frame))
     role = "dim" if curve.stale else "accent"
     for row in range(rows):
-        lines.append((*axis(row, rows, low, high, curve.show), *painted(raw, over, row, columns, role)))
-    lines.append(
-        spread(((" " * _AXIS + count(xs[0]), "dim"),), ((_("step {n}").format(n=count(xs[-1])), "dim"),), width)
-    )
+        lines.append((*axis(row, rows, low, high, curve.show), *painted(layers, row, columns, role)))
+    lines.append(foot(curve, frame, width))
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands where: steps `first`..`last` and values `low`..`high` in `columns` × `rows` cells."""
+
+    first: int
+    last: int
+    low: float
+    high: float
+    columns: int
+    rows: int
+
+    def across(self, step: int) -> int:
+        """Dot column of a step."""
+        most = self.columns * 2 - 1
+        return min(max(round((step - self.first) * (most / max(self.last - self.first, 1))), 0), most)
+
+    def down(self, value: float) -> int:
+        """Dot row of a finite value."""
+        most = self.rows * 4 - 1
+        return min(max(round((self.high - value) * (most / (self.high - self.low))), 0), most)
+
+
+def places(curve: Curve, frame: Frame) -> set[tuple[int, int]]:
+    """Cells, as (row, column), where training took up again after going back."""
+    at = dict(zip(*curve.points, strict=True))
+    found = ((step, at.get(step)) for step in curve.turns)
+    return {(frame.down(y) >> 2, frame.across(step) >> 1) for step, y in found if y is not None and math.isfinite(y)}
+
+
+def foot(curve: Curve, frame: Frame, width: int) -> Line:
+    """First and last step, and between them the one that training went back to the last time."""
+    left: Line = ((" " * _AXIS + count(frame.first), "dim"),)
+    right: Line = ((_("step {n}").format(n=count(frame.last)), "dim"),)
+    if curve.turns:
+        text = f"{TURN} {count(curve.turns[-1])}"
+        column = _AXIS + (frame.across(curve.turns[-1]) >> 1)
+        gap = column - cells(left)
+        if gap > 0 and column + len(text) + 1 + cells(right) <= width:
+            left = (*left, (" " * gap, "text"), (text, "warn"))
+    return spread(left, right, width)
 
 
 def bounds(ys: Sequence[float], from_zero: bool) -> tuple[float, float]:
@@ -96,20 +151,19 @@ def smoothed(ys: Sequence[float], weight: float = 0.9) -> list[float]:
     return out
 
 
-def dots(xs: Sequence[int], ys: Sequence[float], low: float, high: float, columns: int, rows: int) -> list[list[int]]:
+def dots(xs: Sequence[int], ys: Sequence[float], frame: Frame) -> list[list[int]]:
     """Braille bits by row and column.
 
     All values that share a dot column are drawn as one stroke from lowest to highest: no spike is lost to sampling, and
     the work is bounded by the screen, not by the run's length.
     """
-    bits = [[0] * columns for _row in range(rows)]
-    across, down = columns * 2 - 1, rows * 4 - 1
-    right, scale = across / max(xs[-1] - xs[0], 1), down / (high - low)
+    bits = [[0] * frame.columns for _row in range(frame.rows)]
     strokes: dict[int, list[float]] = {}
     after_hole: set[int] = set()
     hole = False
+    right, most, first = (frame.columns * 2 - 1) / max(frame.last - frame.first, 1), frame.columns * 2 - 1, frame.first
     for x, y in zip(xs, ys, strict=True):
-        px = min(max(round((x - xs[0]) * right), 0), across)
+        px = min(max(round((x - first) * right), 0), most)
         if y - y != 0:  # nan or infinite: a hole in the curve is shown as one
             hole = True
         elif (stroke := strokes.get(px)) is None:
@@ -120,10 +174,19 @@ def dots(xs: Sequence[int], ys: Sequence[float], low: float, high: float, column
             stroke[1], stroke[2], stroke[3] = min(stroke[1], y), max(stroke[2], y), y
     before: tuple[int, int] | None = None
     for px, values in strokes.items():
-        first, lowest, highest, last = (min(max(round((high - y) * scale), 0), down) for y in values)
-        draw(bits, before if before is not None and px not in after_hole else (px, first), (px, first))
+        start, lowest, highest, last = (frame.down(y) for y in values)
+        draw(bits, before if before is not None and px not in after_hole else (px, start), (px, start))
         draw(bits, (px, highest), (px, lowest))
         before = (px, last)
+    return bits
+
+
+def dotted(pieces: Sequence[Points], frame: Frame) -> list[list[int]]:
+    """All abandoned pieces in one layer, every other dot of them."""
+    bits = [[0] * frame.columns for _row in range(frame.rows)]
+    for xs, ys in pieces:
+        for row, drawn in zip(bits, dots(xs, ys, frame), strict=True):
+            row[:] = [old | (new & _CHEQUER) for old, new in zip(row, drawn, strict=True)]
     return bits
 
 
@@ -145,16 +208,32 @@ def axis(row: int, rows: int, low: float, high: float, show: Callable[[float | N
     return (*aligned(((label, "dim"),), _AXIS - 2, right=True), (" ┤" if labelled else " │", "track"))
 
 
-def painted(raw: list[list[int]], over: list[list[int]] | None, row: int, columns: int, role: str) -> Line:
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Braille bits by row and column; `over` is the smoothed line where there is one."""
+
+    raw: list[list[int]]
+    over: list[list[int]] | None
+    left: list[list[int]]
+    turns: set[tuple[int, int]]
+
+    def cell(self, row: int, column: int, role: str) -> Span:
+        if (row, column) in self.turns:
+            return TURN, "warn"
+        raw, left = self.raw[row][column], self.left[row][column]
+        top = raw if self.over is None else self.over[row][column]
+        # the empty braille cell is a box in some fonts
+        char = chr(0x2800 | bits) if (bits := raw | top | left) else " "
+        return char, role if top else "dim" if left else "track"
+
+
+def painted(layers: Layers, row: int, columns: int, role: str) -> Line:
     """One row of dots, cells of one colour merged."""
     spans: list[Span] = []
     for column in range(columns):
-        top = over[row][column] if over else 0
-        dotted = raw[row][column] | top
-        char = chr(0x2800 | dotted) if dotted else " "  # the empty braille cell is a box in some fonts
-        colour = role if top or over is None else "track"
-        if spans and spans[-1][1] == colour:
-            spans[-1] = (spans[-1][0] + char, colour)
+        char, colour = layers.cell(row, column, role)
+        if spans and (spans[-1][1] == colour or char == " "):
+            spans[-1] = (spans[-1][0] + char, spans[-1][1])
         else:
             spans.append((char, colour))
     return tuple(spans)

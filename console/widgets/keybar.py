@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual import events
 
@@ -12,9 +12,9 @@ from console.widgets.paint import Line, Span, cells
 
 
 class KeyBar(Lines):
-    def __init__(self, places: tuple[str, ...], *, id: str | None = None) -> None:
+    def __init__(self, places: tuple[str, ...], useful: Callable[[Key], bool], *, id: str | None = None) -> None:
         super().__init__(self.keys_line, id=id, focus=False)
-        self.places = places
+        self.places, self.useful = places, useful
         self.spots: list[tuple[int, int, Key]] = []
 
     def keys_line(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
@@ -35,6 +35,8 @@ class KeyBar(Lines):
         """Whether the key does anything here and now."""
         if key.id == "open":
             return bool(self.screen.query("Table"))
+        if not self.useful(key):
+            return False
         return key.id != "back" or len(self.app.screen_stack) > 1 or bool(self.screen.query("#filter").filter(".-open"))
 
     def placed(self, keys: list[Key]) -> Line:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import time
 from concurrent.futures import Future
@@ -99,6 +101,54 @@ def progress(steps: int) -> list[dict[str, Any]]:
     return records
 
 
+def back_and_on(back_to: int, at: int, now: int, branch: int = 1) -> list[dict[str, Any]]:
+    """A run that went back from step `at` and has come to `now` again."""
+    records = progress(at)
+    lineage = [[0, back_to], [branch, -1]]
+    records.append(
+        {"kind": "rollback", "branch": branch, "from_step": at, "to_step": back_to, "lineage": lineage},
+    )
+    again = [{**one, "branch": branch, "loss": 0.5} for one in progress(now)[back_to + 1 :]]
+    return records + again
+
+
+def snapshot(step: int, branch: int = 0, **changes: Any) -> dict[str, Any]:
+    """An entry of the list of snapshots, as a node sends it."""
+    return {
+        "name": f"b{branch}-s{step:08d}",
+        "branch": branch,
+        "step": step,
+        "created_unix": time.time() - 600 + step,
+        "size_bytes": 29 * 1024**2,
+        "loss": 1.9,
+        "pinned": False,
+        "verified": None,
+        "badge": "exact",
+        "why": "",
+        **changes,
+    }
+
+
+SNAPSHOTS = [
+    snapshot(100),
+    snapshot(75, badge="inexact", why="torch 2.12.0 → 2.13.0"),
+    snapshot(50, pinned=True),
+    snapshot(25, loss="nan"),
+]
+EXPORTED = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights" * 300_000}
+PLAN = {
+    "run": "qwen-dora-20261129-1",
+    "snapshot": "b0-s00000100",
+    "step": 100,
+    "from_step": 120,
+    "label": "inexact",
+    "differences": ["torch 2.12.0 → 2.13.0"],
+    "open": ["cuda"],
+    "refused": ["snapshot b0-s00000110 has a damaged manifest"],
+    "bytes": 29 * 1024**2,
+    "forecast_s": 0.4,
+}
+
 LOG = "loading ~/models/smollm2-135m\nWarning: no GPU seen, training on the CPU\n" + "".join(
     f"step {n}/300 loss {3 - n / 100:.3f}\n" for n in range(1, 121)
 )
@@ -117,6 +167,10 @@ class MemoryLink:
     """Orders are never answered"""
     level: int = 0
     asked: list[wire.Body] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=lambda: progress(120))
+    snapshots: list[dict[str, Any]] = field(default_factory=lambda: [dict(one) for one in SNAPSHOTS])
+    refused: list[dict[str, str]] = field(default_factory=list)
+    exported: dict[str, bytes] = field(default_factory=lambda: dict(EXPORTED))
     closed: bool = False
 
     def live(self, phase: str = "live", **view: Any) -> None:
@@ -146,10 +200,8 @@ class MemoryLink:
 
     def reply(self, body: wire.Body) -> wire.Reply:
         if isinstance(body, wire.Progress):
-            records = progress(120)
-            return wire.Reply(
-                "o", True, {"records": records[body.offset :], "next": len(records), "size": len(records)}
-            )
+            size = len(self.records)
+            return wire.Reply("o", True, {"records": self.records[body.offset :], "next": size, "size": size})
         if isinstance(body, wire.Logs):
             text = LOG if body.offset < 0 else ""
             return wire.Reply("o", True, {"text": text, "next": len(LOG), "size": len(LOG), "ranks": [0, 1]})
@@ -161,6 +213,32 @@ class MemoryLink:
             done = replace(self.state.runs[body.run], phase="ended", reason="killed", ended_unix=time.time())
             self.tell(replace(self.state, runs={**self.state.runs, body.run: done}))
             return wire.Reply("o", True, {"reason": "killed", "gone": [10, 11, 12], "alive": [], "seconds": 2.1})
+        return self.reply_of_job(body)
+
+    def reply_of_job(self, body: wire.Body) -> wire.Reply:
+        if isinstance(body, wire.ListSnapshots):
+            listed = [{**one, "verified": True} for one in self.snapshots] if body.verify else self.snapshots
+            return wire.Reply("o", True, {"snapshots": listed, "refused": self.refused})
+        if isinstance(body, wire.Pin):
+            for one in self.snapshots:
+                one["pinned"] = body.pinned if one["name"] == body.snapshot else one["pinned"]
+            return wire.Reply("o", True)
+        if isinstance(body, wire.Steer):
+            return wire.Reply("o", True, {"outcome": "done", "message": f"{body.verb} is done", "step": 120})
+        if isinstance(body, wire.Resume):
+            return wire.Reply("o", True, dict(PLAN))
+        if isinstance(body, wire.Export):
+            files = [
+                {"path": path, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+                for path, content in self.exported.items()
+            ]
+            made = {"folder": "e1", "source": "output", "bytes": 1, "difference": 0.0, "files": files}
+            return wire.Reply("o", True, made)
+        if isinstance(body, wire.ReadExport):
+            content = self.exported[body.path]
+            block = content[body.offset : body.offset + body.limit_bytes]
+            answer = {"base64": base64.b64encode(block).decode(), "next": body.offset + len(block)}
+            return wire.Reply("o", True, {**answer, "size": len(content)})
         return wire.Reply("o", False, error="not here", hint="ask another way")
 
     def close(self) -> None:

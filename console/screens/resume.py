@@ -1,0 +1,63 @@
+"""Letting an ended run go on: the node checks first and says how exact it would be; then it is asked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent import wire
+from console.commands.resume import NEWEST, question
+from console.commands.snapshots import READ_S
+from console.fleet import Run
+from console.format import duration, size
+from console.screens.dialogs import Question
+from console.screens.steering import SteeringScreen, name_of, order
+from console.strings import _
+
+MEANINGS = {
+    "exact": _("exact: it goes on bit for bit as if it had never stopped."),
+    "inexact": _("inexact: it goes on from the whole state, but its numbers may differ, for this is different:"),
+    "weights-only": _("weights only: optimiser, schedule and place in the data begin anew, for this is different:"),
+    "unknown": _("unknown: how exact it would be could not be found out:"),
+}
+
+
+def check_resume(screen: SteeringScreen, run: Run, chosen: str | None) -> None:
+    label = _("checking {name} on {node}").format(name=name_of(run), node=run.node)
+    body = wire.Resume(run.state.run, chosen or NEWEST, check=True)
+    order(screen, run, label, body, lambda plan: ask_to_resume(screen, run, plan), READ_S)
+
+
+def ask_to_resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
+    """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
+    if not screen.is_current:
+        said = _("{name} can go on from {snapshot} ({label}); press R there again.")
+        text = said.format(name=name_of(run), snapshot=plan.get("snapshot"), label=plan.get("label"))
+        screen.app.notify(text, markup=False)
+        return
+    asked = Question(_("Resume a run"), words(run, plan), _("Resume it"))
+    screen.app.push_screen(asked, lambda yes: resume(screen, run, plan) if yes else None)
+
+
+def words(run: Run, plan: dict[str, Any]) -> list[str]:
+    """Everything the preflight found, most important first."""
+    label = str(plan.get("label"))
+    text = [question(run, plan, fork=False), MEANINGS.get(label, label)]
+    text += [f"  {difference}" for difference in plan.get("differences") or ()]
+    if plan.get("open"):
+        text.append(_("Compared only when it starts: {names}.").format(names=", ".join(map(str, plan["open"]))))
+    text += [_("Not usable: {reason}.").format(reason=reason) for reason in plan.get("refused") or ()]
+    forecast = plan.get("forecast_s")
+    about = _(", about {time}").format(time=duration(forecast)) if isinstance(forecast, (int, float)) else ""
+    return [*text, _("{size} to read").format(size=size(plan.get("bytes"))) + about + "."]
+
+
+def resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
+    label = _("resuming {name} on {node}").format(name=name_of(run), node=run.node)
+
+    def started(result: dict[str, Any]) -> None:
+        said = _("{run} on {node} goes on from {snapshot}, step {step}")
+        where = {"run": run.state.run, "node": run.node}
+        text = said.format(**where, snapshot=result.get("snapshot"), step=result.get("step"))
+        screen.app.notify(text, markup=False)
+
+    order(screen, run, label, wire.Resume(run.state.run, str(plan.get("snapshot"))), started, READ_S)
