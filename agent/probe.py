@@ -38,7 +38,7 @@ class Probe:
     def __init__(self, deadline_s: float = DEADLINE_S, retry_s: float = RETRY_S, child: Sequence[str] = ()) -> None:
         self.deadline_s, self.retry_s = deadline_s, retry_s
         self.command = list(child) or command("probe", "--follow")
-        self.sample = Sample(note="the GPUs are being looked for")
+        self.sample = Sample()
         self.read_at: float | None = None
         self.stuck = ""
         self.child: asyncio.subprocess.Process | None = None

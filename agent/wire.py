@@ -52,7 +52,10 @@ class Host:
     uptime_s: float | None = None
     disks: tuple[Disk, ...] = ()
     gpu_note: str = ""
-    """Why there are no GPU figures, in words: no driver, driver/library mismatch, probe not answering…"""
+    """Why there are no GPU figures, in words: no driver, driver/library mismatch, probe not answering…
+
+    Empty while there are none either: they have not been looked for yet.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import configs
 from agent import wire
 from console.config import Config, ConfigError, load
 from console.failure import SSH, USAGE, Failure
-from console.fleet import Run
+from console.fleet import Node, Run
 from console.session import Session
 from console.strings import _
 
@@ -73,7 +73,12 @@ def turn_until(session: Session, done: Callable[[], bool], timeout_s: float) -> 
 def settle(session: Session, timeout_s: float, only: str | None = None) -> None:
     """Wait until every node (or `only` that one) has told its state or why it cannot."""
     nodes = [n for n in session.fleet.nodes.values() if only in (None, n.name)]
-    turn_until(session, lambda: all(n.level_at is not None or n.link.phase == "down" for n in nodes), timeout_s)
+    turn_until(session, lambda: all(told(n) or n.link.phase == "down" for n in nodes), timeout_s)
+
+
+def told(node: Node) -> bool:
+    """Its state is here, GPUs included: a new agent is there before its first reading of them."""
+    return node.level_at is not None and bool(node.state.gpus or node.state.host.gpu_note)
 
 
 def answer(session: Session, node: str, body: wire.Body, deadline_s: float = 30.0) -> wire.Reply:
