@@ -7,13 +7,13 @@ import time
 from signal import SIGTERM, SIGUSR1
 from typing import Any
 
-from agent import excerpt, exporting, family, kept, killing, launch, resuming, snapshots, steering, wire
+from agent import excerpt, exporting, family, judging, kept, killing, launch, resuming, snapshots, steering, wire
 from agent.codec import pack
+from agent.judging import Memory
 from agent.launch import Surroundings
 from agent.node import Machine
 from agent.preflight import Versions
 from agent.refusal import FULL, Refusal
-from agent.resuming import Memory
 from agent.snapshots import ReadSpeed
 from agent.wire import strip_tags
 from jobs.identity import ProcessIdentity
@@ -162,7 +162,7 @@ class Desk:
         folder, around = self.folder(body.run), self.machine.surroundings()
 
         def listing() -> dict[str, Any]:
-            judge = resuming.judge_of(folder, around, self.memory)
+            judge = judging.judge_of(folder, around, self.memory)
             return snapshots.listing(folder, body.verify, judge, self.memory.speed)
 
         if not body.verify:

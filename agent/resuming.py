@@ -6,30 +6,23 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import interpreters, kept, killing, launch, lineage, preflight, snapshots, wire
+from agent import interpreters, judging, kept, killing, launch, lineage, preflight, snapshots, wire
 from agent.interpreters import Interpreter
+from agent.judging import Memory
 from agent.launch import Start, Surroundings
-from agent.preflight import UNKNOWN, WEIGHTS_ONLY, Badge, Versions
+from agent.preflight import WEIGHTS_ONLY, Badge, Versions
 from agent.refusal import Refusal, of_os_error
-from agent.snapshots import Choice, ReadSpeed
+from agent.snapshots import Choice
 from agent.state import user_home
 from jobs import durable, launcher, orders, snapshot
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
-from jobs.spec import Spec, SpecError
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What earlier questions found out."""
-
-    versions: Versions
-    speed: ReadSpeed
+from jobs.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +111,11 @@ def plan(
     python = choose_python(spec, str(record.get("python") or ""), memory.versions)
     gpus = launch.pick_gpus(spec, python, around, force=False)
     launch.check_disk(around.state.runs, force=False)
-    here = surroundings(spec, python, gpus, around, memory.versions)
-    badge = preflight.judge(choice.found, changed, here)
+    settings = launcher.environment(spec, gpus)
+    basis = judging.Basis(
+        python.path, spec.hardware.processes, gpus, settings, judging.data_file(spec, folder, body.fork)
+    )
+    badge = preflight.judge(choice.found, changed, basis.surroundings(around, memory))
     start = Start(spec, text, python, gpus, order_id, operator)
     return Plan(start, choice, badge, place.step, memory.speed.forecast_s(choice.found.size_bytes))
 
@@ -145,40 +141,6 @@ def choose_python(spec: Spec, before: str, versions: Versions) -> Interpreter:
     """The one the run was started with, if it still can: another one may compute other bits. Raises Refusal."""
     found = versions.of(before)[0] if before and spec.python is None else None
     return found or interpreters.choose(spec.python, user_home(os.environ))
-
-
-def surroundings(
-    spec: Spec, python: Interpreter, gpus: list[str], around: Surroundings, versions: Versions
-) -> dict[str, Any] | None:
-    installed = versions.of(python.path)[1]
-    if installed is None:
-        return None
-    names = [around.gpus[uuid].name if uuid in around.gpus else "" for uuid in gpus] if gpus else None
-    variables = launcher.environment(spec, gpus)
-    return preflight.surroundings(python, installed, spec.hardware.processes, names, variables)
-
-
-def judge_of(folder: RunFolder, around: Surroundings, memory: Memory) -> Callable[[Snapshot], Badge]:
-    """How a resume from a snapshot would be if it came now, on what the run had the last time."""
-    record = durable.read_json(folder.record) or {}
-    python, installed = memory.versions.of(str(record.get("python") or ""))
-    now = None
-    if python is not None and installed is not None:
-        gpus = [str(uuid) for uuid in record.get("gpu_uuids") or ()]
-        names = [around.gpus[uuid].name if uuid in around.gpus else "" for uuid in gpus] if gpus else None
-        ranks, variables = int(record.get("world_size") or 1), record.get("environment") or {}
-        now = preflight.surroundings(python, installed, ranks, names, variables)
-    text = folder.spec.read_text(encoding="utf-8")
-    same = hashlib.sha256(text.encode()).hexdigest() == record.get("spec_sha256")
-
-    def judge(one: Snapshot) -> Badge:
-        try:
-            changed = [] if same else preflight.changes(one.meta.get("deciding") or {}, Spec.parse(text).deciding())
-        except SpecError as error:
-            return Badge(UNKNOWN, (str(error),))
-        return preflight.judge(one, changed, now)
-
-    return judge
 
 
 def go_on(folder: RunFolder, record: dict[str, Any], before: kept.Kept | None, planned: Plan) -> dict[str, Any]:

@@ -117,6 +117,11 @@ def paused(one: Story) -> None:
     newest, older = found[0]["name"], found[1]["name"]
     one.names |= {"newest": newest, "older": older}
     one.ask("check", wire.Resume(one.folder.name, check=True))
+    rows = one.node.folder / "rows.jsonl"
+    before = rows.read_bytes()
+    rows.write_bytes(before * 2)
+    one.ask("other data", wire.Resume(one.folder.name, check=True))
+    rows.write_bytes(before)
     keep = one.node.folder / "whole"
     shutil.copytree(one.folder.snapshots / newest, keep)
     weights = one.folder.snapshots / newest / "weights.safetensors"
@@ -213,6 +218,11 @@ def test_the_preflight_says_what_a_resume_would_be(story: Story) -> None:
     assert said["forecast_s"] is None, "these are too small to measure a disk by"
 
 
+def test_other_data_is_no_exact_resume(story: Story) -> None:
+    said = story.replies["other data"].result
+    assert said["label"] == "inexact" and [one.split()[0] for one in said["differences"]] == ["data"]
+
+
 def test_a_damaged_snapshot_is_refused_and_the_next_older_one_offered(story: Story) -> None:
     newest, older = story.names["newest"], story.names["older"]
     refused = story.replies["resume damaged"]
@@ -234,9 +244,7 @@ def test_a_changed_spec_is_a_fork(story: Story) -> None:
 
 def test_pins_come_and_go(story: Story) -> None:
     assert story.replies["unpin"].ok
-    name = story.replies["snapshot"].result["snapshot"]
-    listed = story.console.ask(wire.ListSnapshots(story.folder.name)).result["snapshots"]
-    assert [one["pinned"] for one in listed if one["name"] == name] == [False]
+    assert not list(story.folder.snapshots.glob("*.pin")), "one order takes and pins one snapshot"
     assert "is missing" in story.replies["pin nothing"].error
 
 
