@@ -76,8 +76,9 @@ class Desk:
         async with self.launching:  # two launches at once must not choose the same GPU
             around = await self.around()
             run = await asyncio.to_thread(launch.launch, body, order_id, operator, around)
-            await asyncio.to_thread(self.machine.runs.follow, run)
-        return {"run": run}
+            followed = await asyncio.to_thread(self.machine.runs.follow, run)
+        forecast = (followed.record.get("forecast") or {}) if followed is not None else {}
+        return {"run": run, "forecast": forecast.get("text") or ""}
 
     async def kill(self, body: wire.Kill, order_id: str) -> dict[str, Any]:
         """Ends a run and proves it: every process that was of it is looked for again afterwards."""

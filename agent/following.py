@@ -113,7 +113,9 @@ class Followed:
             by = str(self.record.get("launched_by") or "unknown")
             forked = self.record.get("forked_from") or {}
             origin = f" from {forked.get('snapshot')} of {forked.get('run')}" if forked else ""
-            events.add("run.started", f"{title} started by {by}{origin}", "info", self.name, {})
+            said = str((self.record.get("forecast") or {}).get("text") or "")
+            text = f"{title} started by {by}{origin}" + (f": {said}" if said else "")
+            events.add("run.started", text, "info", self.name, {})
         if self.resumed > cursor.resumed:
             again = self.record["resume"]
             text = f"{title} resumed from {again.get('snapshot')} by {again.get('operator')}"

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import kept, wire
+from agent import forecast, kept, wire
+from agent.forecast import Forecast
 from agent.gpu import NO_DRIVER
 from agent.interpreters import Interpreter, choose
+from agent.lessons import corrections
 from agent.reexec import command, environment
-from agent.refusal import Refusal, of_os_error
+from agent.refusal import BUSY_GPUS, FULL_DISK, STALE_GPUS, Refusal, of_os_error
 from agent.state import StateFolder, user_home
 from jobs import durable, launcher, run_folder
 from jobs.run_folder import RunFolder
@@ -56,9 +58,12 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
     spec.check_files(home)
     python = choose(spec.python, home)
     gpus = pick_gpus(spec, python, around, order.force)
+    expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state))
+    if not order.force:
+        expected.refuse_unfit()
     check_disk(around.state.runs, order.force)
     try:
-        folder = make_folder(Start(spec, order.spec_text, python, gpus, order_id, operator), around.state)
+        folder = make_folder(Start(spec, order.spec_text, python, gpus, order_id, operator, expected), around.state)
     except OSError as error:
         raise of_os_error(error, "cannot make the run folder", around.state.runs) from error
     start_keeper(folder)
@@ -93,12 +98,17 @@ def pick_gpus(spec: Spec, python: Interpreter, around: Surroundings, force: bool
             "Ask for fewer, or choose another node.",
         )
     if not force and (around.gpu_age_s is None or around.gpu_age_s > FRESH_S):
-        raise Refusal("the GPU figures of this node are old: NVML does not answer", "Check the driver, or force.")
+        raise Refusal(
+            "the GPU figures of this node are old: NVML does not answer",
+            "Check the driver, or force.",
+            {"kind": STALE_GPUS},
+        )
     free = [gpu for gpu in real if force or not busy(gpu, around.taken)]
     if len(free) < spec.hardware.processes:
         raise Refusal(
             f"{spec.hardware.processes} GPUs wanted, {len(free)} free: " + "; ".join(occupied(real, around.taken)),
             "Wait, kill what holds them, or force the launch.",
+            {"kind": BUSY_GPUS},
         )
     free.sort(key=lambda gpu: (busy(gpu, around.taken), gpu.memory_used_bytes or 0, gpu.index))
     chosen = sorted(free[: spec.hardware.processes], key=lambda gpu: gpu.index)
@@ -132,6 +142,7 @@ def check_disk(runs: Path, force: bool) -> None:
         raise Refusal(
             f"the disk of {runs} is nearly full: {free / 2**20:.0f} MiB free, {FREE_BYTES >> 20} MiB wanted",
             "Free some space (`df -h`), or force the launch.",
+            {"kind": FULL_DISK},
         )
 
 
@@ -145,6 +156,7 @@ class Start:
     gpus: list[str]
     order_id: str
     operator: str
+    expected: Forecast | None = None
 
     def settings(self, folder: RunFolder) -> dict[str, Any]:
         """The part of run.json that may differ from one start of the same run to the next."""
@@ -179,6 +191,7 @@ def make_folder(
         "order": start.order_id,
         "model": start.spec.model,
         "method": start.spec.method,
+        "forecast": start.expected.to_json() if start.expected else None,
     }
     try:
         staging.create()

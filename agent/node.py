@@ -8,6 +8,7 @@ from typing import Any
 from agent.events import Events
 from agent.host import HostReader
 from agent.launch import Surroundings
+from agent.lessons import Lessons
 from agent.probe import Probe
 from agent.runs import Runs
 from agent.state import StateFolder
@@ -21,7 +22,7 @@ class Machine:
     def __init__(self, state: StateFolder, events: Events, probe: Probe) -> None:
         self.state, self.events, self.probe = state, events, probe
         self.host = HostReader((state.home,))
-        self.runs = Runs(state.runs, events)
+        self.runs = Runs(state.runs, events, Lessons(state))
         self.tree: dict[str, Any] = to_tree(NodeState())
         self.lost: frozenset[str] = frozenset()
 

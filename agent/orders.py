@@ -143,7 +143,7 @@ class OrderBook:
         try:
             return Reply(order.id, True, await self.desk.carry_out(order, operator))
         except Refusal as error:
-            return Reply(order.id, False, error=error.message, hint=error.hint)
+            return Reply(order.id, False, error.result, error.message, error.hint)
         except SpecError as error:
             where = f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
             place = {"file": error.file, "line": error.line}

@@ -6,17 +6,26 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-class Refusal(Exception):
-    """Something asked for that cannot be done. `message` says what and where, `hint` what to do."""
+DOES_NOT_FIT, BUSY_GPUS, STALE_GPUS, FULL_DISK = "does-not-fit", "busy-gpus", "stale-gpus", "full-disk"
+"""Kinds of refusals that `force` overrides."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+
+class Refusal(Exception):
+    """Something asked for that cannot be done. `message` says what and where, `hint` what to do.
+
+    `result` goes along in the reply: {"kind": one of the above, ...} where `force` would override it.
+    """
+
+    def __init__(self, message: str, hint: str = "", result: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.message, self.hint = message, hint
+        self.message, self.hint, self.result = message, hint, dict(result or {})
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}" if self.hint else self.message

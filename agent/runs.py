@@ -9,6 +9,7 @@ from pathlib import Path
 from agent import kept
 from agent.events import Events
 from agent.following import Followed
+from agent.lessons import Lessons
 from agent.wire import RunState
 from jobs import durable
 from jobs.identity import ProcessIdentity
@@ -21,8 +22,8 @@ SHOWN_ENDED = 30
 class Runs:
     """All runs under one folder, read again with each tick."""
 
-    def __init__(self, path: Path, events: Events) -> None:
-        self.path, self.events = path, events
+    def __init__(self, path: Path, events: Events, lessons: Lessons) -> None:
+        self.path, self.events, self.lessons = path, events, lessons
         self.followed: dict[str, Followed] = {}
 
     def refresh(self) -> dict[str, RunState]:
@@ -34,6 +35,7 @@ class Runs:
             one = self.follow(name)
             if one is not None:
                 one.refresh(self.events)
+                self.lessons.look(one.folder, one.record, one.last, self.events)
                 one.adopt()
         ended = sorted(name for name, one in list(self.followed.items()) if one.closed)
         ended.sort(key=lambda name: self.followed[name].record.get("created_unix") or 0)

@@ -72,6 +72,10 @@ class StateFolder:
         return self.path / "audit.jsonl"
 
     @property
+    def lessons(self) -> Path:
+        return self.path / "memory.json"
+
+    @property
     def log(self) -> Path:
         return self.path / "serve.log"
 

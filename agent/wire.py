@@ -235,7 +235,10 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start a run from a spec. Result: {"run": id}. Checked wholly before anything starts."""
+    """Start a run from a spec. Result: {"run": id, "forecast": words}. Checked wholly before anything starts.
+
+    A refusal that `force` overrides has the result {"kind": "does-not-fit" | "busy-gpus" | "stale-gpus" | "full-disk"}.
+    """
 
     spec_text: str
     spec_name: str = "spec.yaml"

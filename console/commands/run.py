@@ -18,7 +18,9 @@ from jobs.spec import Spec, SpecError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", type=Path, help=_("the run's YAML file; see configs/specs for templates"))
     parser.add_argument("--on", metavar="NODE", help=_("the node to run on; needed when there is more than one"))
-    parser.add_argument("--force", action="store_true", help=_("start although GPUs are busy"))
+    parser.add_argument(
+        "--force", action="store_true", help=_("start although GPUs are busy or the plan says it does not fit")
+    )
     parser.add_argument("--check", action="store_true", help=_("check the spec here and start nothing"))
     parser.add_argument("-f", "--follow", action="store_true", help=_("stay and print the log of rank 0"))
 
@@ -31,11 +33,13 @@ def run(args: argparse.Namespace) -> int:
     with opened(args) as session:
         node = only_node(session, args.on, args.timeout)
         reply = answer(session, node, wire.Launch(text, args.spec.name, args.force), deadline_s=120.0)
-        started = str(reply.result["run"])
+        started, forecast = str(reply.result["run"]), str(reply.result.get("forecast") or "")
         if args.json:
-            show_json({"run": started, "node": node})
+            show_json({"run": started, "node": node, "forecast": forecast})
         else:
             print(_("started {run} on {node}").format(run=started, node=node), flush=True)
+            if forecast:
+                print(f"  {forecast}", flush=True)
         return follow(session, node, started, rank=0, lines=0) if args.follow else 0
 
 

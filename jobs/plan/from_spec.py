@@ -32,7 +32,7 @@ def workload(spec: Spec, cuda: bool = True) -> Workload:
     targets = words if words == ALL_LINEAR else (words,) if isinstance(words, str) else words
     return Workload(
         method=spec.method,
-        weight_format="bf16" if narrow and frozen else "fp32",
+        weight_format="nf4-dq" if spec.method == "qlora" else "bf16" if narrow and frozen else "fp32",
         compute="16-bit" if narrow else "fp32",
         optimizer="adamw",
         rank=spec.lora.rank,
