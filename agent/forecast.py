@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent import ram, wire
 from agent.refusal import DOES_NOT_FIT, Refusal
-from jobs.plan import preflight
 from jobs.plan.correction import Correction
-from jobs.plan.preflight import Preflight
 from jobs.plan.refusal import PlanError
 from jobs.spec import Spec
+
+if TYPE_CHECKING:
+    from jobs.plan.preflight import Preflight
 
 CUDA, HOST = "cuda", "rss"
 """Kinds of memory, as progress records call them; each has a correction of its own."""
@@ -48,6 +49,8 @@ def of(
     spec: Spec, home: Path, uuids: Sequence[str], gpus: Mapping[str, wire.Gpu], learnt: Mapping[str, Correction]
 ) -> Forecast:
     """For ranks on these GPUs; on the CPU where there are none. Never raises for a model that is not known."""
+    from jobs.plan import preflight  # the planner is loaded by daemons that launch, not by all that watch
+
     kind = CUDA if uuids else HOST
     room = smallest_room([gpus[uuid] for uuid in uuids if uuid in gpus]) if uuids else ram.available_bytes()
     if not room:

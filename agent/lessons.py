@@ -17,9 +17,7 @@ from agent.forecast import CUDA, HOST
 from agent.records import real, whole
 from agent.state import StateFolder, user_home
 from jobs import durable, progress
-from jobs.plan import from_spec, host, memory
 from jobs.plan.correction import Correction
-from jobs.plan.memory import GIB
 from jobs.plan.refusal import PlanError
 from jobs.run_folder import RunFolder
 from jobs.spec import Spec, SpecError
@@ -27,6 +25,7 @@ from jobs.spec import Spec, SpecError
 FIRST_STEPS = 5
 """Memory is read as a step begins: by then gradients, moments and activations have met a few times."""
 HEAD_BYTES = 1 << 17
+GIB = 1 << 30
 TOLD = 200
 LOG = logging.getLogger("agent")
 
@@ -140,6 +139,8 @@ def high_water_bytes(rank: kept.RankRecord) -> int | None:
 
 def expected_bytes(folder: RunFolder, record: Mapping[str, Any], found: Reading) -> tuple[float, float]:
     """What is forecast, uncorrected, for the shortest and the longest batch that these tokens may have been."""
+    from jobs.plan import from_spec, host, memory  # loaded when there is something to compare
+
     spec = Spec.parse(folder.spec.read_text(encoding="utf-8"))
     shape = from_spec.architecture(spec, user_home(os.environ))
     work = from_spec.workload(spec, cuda=found.kind == CUDA)
