@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,8 +84,16 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             node.close()
 
 
+def random_model(folder: Path) -> Path:
+    """A small Llama that knows nothing, made in a process of its own: the test process stays free of torch."""
+    model = folder / "random-llama"
+    command = [sys.executable, "-m", "jobs.train.pretrained", "--random", "--out", str(model), "--hidden", "32"]
+    subprocess.run(command, cwd=trainings.ROOT, env=trainings.environment(), check=True, capture_output=True)
+    return model
+
+
 def tell(node: Node, home: Path) -> Story:
-    text = SPEC.format(model=trainings.make_model(home), data=trainings.make_data(home), steps=100_000, rate=1e-3)
+    text = SPEC.format(model=random_model(home), data=trainings.make_data(home), steps=100_000, rate=1e-3)
     console = node.console()
     launched = console.ask(wire.Launch(text, "steered.yaml"), deadline_s=120)
     assert launched.ok, launched

@@ -19,6 +19,7 @@ from jobs import progress
 from tests import trainings
 from tests.fakes.node import until
 from tests.test_cli import ROOT, Desk, refused
+from tests.test_steer_agent import random_model
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -85,7 +86,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 def tell(one: Story) -> None:
     desk = one.desk
-    trainings.make_model(desk.node_home)
+    random_model(desk.node_home)
     trainings.make_data(desk.node_home)
     (desk.home / "spec.yaml").write_text(SPEC)
     one.call("run", "run", "spec.yaml", "--json")
