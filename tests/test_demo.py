@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def processes_of(place: Path) -> list[str]:
-    """Command lines that name the demo's folder: supervisor, agents, keepers, ranks."""
-    found = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
-    return [line for line in found if str(place) in line and "pytest" not in line and "tmux" not in line]
+    """Command lines that name the demo's folder: supervisor, agents, keepers, ranks; not the terminal's own."""
+    found = [p.info["cmdline"] or [""] for p in psutil.process_iter(["cmdline"])]
+    return [" ".join(argv) for argv in found if str(place) in " ".join(argv) and "python" in Path(argv[0]).name]
 
 
 def test_without_a_terminal_it_trains_reports_and_leaves_nothing(folder: Path) -> None:
