@@ -61,7 +61,7 @@ class Home:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     path = tmp_path_factory.mktemp("session")
-    made = Home(path, trainings.make_model(path), trainings.make_data(path))
+    made = Home(path, trainings.MODEL, trainings.make_data(path))
     yield made
     for process in made.started:
         if process.poll() is None:

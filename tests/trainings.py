@@ -1,6 +1,6 @@
 """Real trainings of tiny random models for the tests: many in one process, with orders at given steps.
 
-Run as a script it is one rank (torchrun starts several): it carries out the scenarios of a JSON file one by one.
+Run as a script it is one rank: it carries out the scenarios of a JSON file one by one.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -48,8 +50,12 @@ class Scenario:
     resume: dict[str, Any] | None = None
 
 
-def make_model(folder: Path, hidden: int = 32, layers: int = 2) -> Path:
-    """In a process of its own: the test process stays free of torch."""
+MODEL = ROOT / "tests" / "corpus" / "random-llama"
+"""What `python -m jobs.train.pretrained --random --hidden 32` makes; 46,000 parameters that know nothing."""
+
+
+def make_model(folder: Path, hidden: int, layers: int) -> Path:
+    """A larger one, in a process of its own: the test process stays free of torch."""
     model = folder / "random-llama"
     size = ["--hidden", str(hidden), "--layers", str(layers)]
     command = [sys.executable, "-m", "jobs.train.pretrained", "--random", "--out", str(model), *size]
@@ -79,25 +85,37 @@ def environment() -> dict[str, str]:
     return os.environ | extra | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def start(world: int, scenarios: Iterable[Scenario], file: Path) -> subprocess.Popen[bytes]:
+Ranks = list["subprocess.Popen[bytes]"]
+
+
+def start(world: int, scenarios: Iterable[Scenario], file: Path) -> Ranks:
     """Starts all of them, one after another, on `world` ranks. Output goes beside `file`."""
     file.write_text(json.dumps([asdict(one) for one in scenarios]))
-    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={world}", "--rdzv-backend=c10d"]
-    launcher += ["--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    command = [sys.executable, *(launcher if world > 1 else []), str(Path(__file__).resolve()), str(file)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+    command = [sys.executable, str(Path(__file__).resolve()), str(file)]
+    ranks = []
     with file.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT, cwd=file.parent)
+        for number in range(world):
+            place = {"RANK": str(number), "LOCAL_RANK": str(number), **meeting} if world > 1 else {}
+            ranks.append(subprocess.Popen(command, env=environment() | place, stdout=log, stderr=log, cwd=file.parent))
+    return ranks
 
 
-def finish(process: subprocess.Popen[bytes], file: Path) -> None:
+def finish(ranks: Ranks, file: Path) -> None:
     """Waits for `start`; on failure the end of its output is the message."""
+    deadline_s = time.monotonic() + DEADLINE_S
     try:
-        code: int | None = process.wait(DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        code = None
-        process.terminate()  # torchrun takes its ranks with it, a lone rank just goes
-        process.wait(60)
-    assert code == 0, file.with_suffix(".log").read_text()[-4000:]
+        codes = [rank.wait(max(0.0, deadline_s - time.monotonic())) for rank in ranks]
+    finally:
+        end(ranks)
+    assert codes == [0] * len(ranks), file.with_suffix(".log").read_text()[-4000:]
+
+
+def end(ranks: Ranks) -> None:
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
 
 
 def carry_out(scenario: Scenario) -> None:

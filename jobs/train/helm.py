@@ -115,6 +115,7 @@ class Helm(TrainerCallback):
             self._progress.write("snapshot", name=name, step=step, reason="interval", state="merged")
 
     def _obey(self, order: Order, step: int) -> None:
+        self._log.begins(order)
         if order.verb == "rollback":
             outcome, message = self._turn_back(step, order.args, order)
             if outcome != "done":

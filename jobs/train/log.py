@@ -25,6 +25,7 @@ class Log:
         self._folder, self._stream, self._progress = folder, stream, progress
         self._examples, self._memory_kind = examples, memory_kind
         self._began_s = time.monotonic()
+        self._under_way: set[str] = set()
         self._unsent: dict[str, Callable[[], None]] = {}
 
     def step_begins(self) -> None:
@@ -61,8 +62,11 @@ class Log:
         say(f"warning: {message}")
 
     def waiting_orders(self) -> list[Order]:
-        """Oldest first, without those that were carried out but whose answer the disk had no room for."""
-        return orders.pending(self._folder, self._unsent)
+        """Oldest first, without those under way: a snapshot is answered when it is written, some steps later."""
+        return orders.pending(self._folder, self._under_way)
+
+    def begins(self, order: Order) -> None:
+        self._under_way.add(order.id)
 
     def answer(self, order: Order, outcome: str, message: str, step: int, **more: Any) -> None:
         if self._progress is None:
@@ -82,6 +86,7 @@ class Log:
                     raise
                 return
             self._unsent.pop(name, None)
+            self._under_way.discard(name)
 
     def refuse_rest(self, step: int) -> None:
         """Orders that came after the last step would otherwise wait for ever."""
