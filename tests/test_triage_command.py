@@ -9,10 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from console.triage_command import main
+from console.__main__ import main as tunedeck
 from tests.triage_grading import CORPUS
 
 CASE = str(CORPUS / "t041")
+
+
+def main(argv: list[str]) -> int:
+    return tunedeck(["triage", *argv])
 
 
 def test_json_has_the_agreed_shape(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,17 +14,14 @@ from agent.triage.source import SourceError
 from agent.triage.verdict import HEALTHY, Verdict
 from console.failure import USAGE, Failure
 from console.strings import _
-from console.triage_page import as_html, as_markdown, as_text
+from console.triage.page import as_html, as_markdown, as_text
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, with_json: bool = True) -> None:
-    """The arguments of the command. `with_json`: False where the command line already offers --json."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help=_("folders, logs or archives of an incident; - is standard input")
     )
     form = parser.add_mutually_exclusive_group()
-    if with_json:
-        form.add_argument("--json", action="store_true", help=_("print JSON"))
     form.add_argument("--html", action="store_true", help=_("print one HTML page"))
     form.add_argument("--md", action="store_true", help=_("print Markdown"))
     parser.add_argument("--faults", type=Path, metavar="FILE", help=_("your own signatures, beside the shipped ones"))
@@ -55,21 +52,3 @@ def _rendered(verdict: Verdict, args: argparse.Namespace) -> str:
     if args.html:
         return as_html(verdict)
     return as_markdown(verdict) if args.md else as_text(verdict)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command by itself: `python -m console.triage_command`."""
-    parser = argparse.ArgumentParser(prog="tunedeck triage", description=_("why a run died, and what to do"))
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(argv))
-    except Failure as failure:
-        print(f"tunedeck: {failure}", file=sys.stderr)
-        return failure.status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing more to say to it
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
