@@ -17,12 +17,21 @@ from console.screens.fleet import FleetScreen
 from console.screens.log import LogScreen
 from console.screens.new_run import NewRunScreen
 from console.screens.node import NodeScreen
+from console.screens.plan import Knobs, PlanScreen
 from console.screens.run import RunScreen
 from console.screens.runs import RunsScreen
 from console.widgets.lines import Lines
 from console.widgets.table import Table
 
-SCREENS: tuple[type[DeckScreen], ...] = (FleetScreen, NodeScreen, RunsScreen, RunScreen, LogScreen, NewRunScreen)
+SCREENS: tuple[type[DeckScreen], ...] = (
+    FleetScreen,
+    NodeScreen,
+    RunsScreen,
+    RunScreen,
+    LogScreen,
+    NewRunScreen,
+    PlanScreen,
+)
 PLACES: dict[str, tuple[type[DOMNode], ...]] = {
     "app": (TunedeckApp,),
     "screen": SCREENS,
@@ -30,6 +39,7 @@ PLACES: dict[str, tuple[type[DOMNode], ...]] = {
     "notice": (Notice,),
     "table": (Table,),
     "lines": (Lines,),
+    "knobs": (Knobs,),
     **{screen.PLACE: (screen,) for screen in SCREENS},
 }
 
@@ -84,4 +94,5 @@ def test_a_nearer_key_hides_the_one_further_out() -> None:
 
 def test_keys_of_the_product_are_there() -> None:
     spelled = {key.shown for key in TABLE}
-    assert {"1", "2", "3", "4", "5", "6", "?", "ctrl+p", "/", "esc", "enter", "l", "n", "X", "p", "q"} <= spelled
+    assert {"1", "2", "3", "4", "5", "6", "?", "ctrl+p", "/", "esc", "enter", "l", "n", "p", "q"} <= spelled
+    assert {"B", "X", "R", "E", "space"} <= spelled

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from console.screens.log import log_lines, next_rank
-from console.widgets.chart import Curve, bounds, dots, plot, smoothed
+from console.widgets.chart import TURN, Curve, Frame, bounds, dots, plot, smoothed
 from console.widgets.paint import aligned, bar, cells, crop, fit, join, one_line, pairs, spread, wrapped
 
 TEXTS = st.text(alphabet="ab z千问🚀é·", max_size=30)
@@ -81,12 +81,35 @@ def test_a_chart_fits_its_place(size: tuple[int, int], ys: list[float]) -> None:
 def test_a_single_spike_among_thousands_is_drawn() -> None:
     ys = [1.0] * 5000
     ys[2345] = 9.0
-    assert any(dots(range(5000), ys, 1.0, 9.0, 20, 6)[0])
+    assert any(dots(range(5000), ys, Frame(0, 4999, 1.0, 9.0, 20, 6))[0])
 
 
 def test_a_hole_is_not_bridged() -> None:
-    bits = dots(range(9), [1.0, 1, 1, math.nan, math.nan, math.nan, 1, 1, 1], 0.0, 2.0, 9, 1)
+    bits = dots(range(9), [1.0, 1, 1, math.nan, math.nan, math.nan, 1, 1, 1], Frame(0, 8, 0.0, 2.0, 9, 1))
     assert 0 in bits[0][2:7]
+
+
+def test_abandoned_steps_are_drawn_beside_the_line_and_stretch_the_axes() -> None:
+    kept, spike = (range(30), [1.0] * 30), (range(20, 41), [*[1.0] * 15, *[9.0] * 6])
+    plain = plot(Curve("loss", kept), 60, 10)
+    branched = plot(Curve("loss", kept, left=(spike,), turns=(20,)), 60, 10)
+    text = ["".join(part for part, _role in line) for line in branched]
+    assert text[0].strip().startswith("9")
+    assert text[-1].endswith("step 40")
+    assert f"{TURN} 20" in text[-1]
+    assert any(role == "dim" and any(ord(char) > 0x2800 for char in part) for part, role in branched[0])
+    assert plain != branched
+
+
+def test_an_abandoned_line_differs_without_colour() -> None:
+    """Every other dot of it is left out."""
+    pieces = (list(range(40)), [1.0] * 20 + [5.0] * 20)
+    full, dotted = plot(Curve("x", pieces), 49, 6), plot(Curve("x", ([], []), left=(pieces,)), 49, 6)
+    ink = [
+        sum((ord(c) - 0x2800).bit_count() for line in drawn for t, _r in line for c in t if ord(c) >= 0x2800)
+        for drawn in (full, dotted)
+    ]
+    assert 0 < ink[1] < ink[0]
 
 
 def test_smoothing_starts_at_the_first_value() -> None:

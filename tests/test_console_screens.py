@@ -99,7 +99,7 @@ async def test_run_screen_has_figures_charts_log_and_events() -> None:
         await pilot.press("2", "enter")
         await shows(pilot, "training", "120/300", "40%", "ETA 2m 31s", "1.834", "834 tok/s", "840 ms", "1.20e-4")
         await shows(pilot, "host memory rank 0 1.90 GiB", "Loss", "Throughput", "step 120", "step 120/300 loss 1.800")
-        await shows(pilot, "step time doubled at step 88", "live")
+        await shows(pilot, "step time doubled", "live")
         await pilot.press("right_square_bracket")
         await shows(pilot, "Log, rank 1")
 

@@ -144,6 +144,19 @@ def event_line(event: wire.Event, width: int, node: str = "") -> Line:
     )
 
 
+def event_lines(event: wire.Event, width: int) -> list[Line]:
+    """An event in full, in as many lines as it needs."""
+    sign, role = SEVERITY.get(event.severity, ("·", "dim"))
+    at = clock(event.unix_s)
+    indent = " " * (len(at) + 3)
+    lines = wrapped(one_line(event.text), width, "text" if role == "dim" else role, indent)
+    head: Line = ((f"{at} ", "dim"), (f"{sign} ", role))
+    if not lines or width <= 2 * len(indent):
+        return [event_line(event, width)]
+    (text, colour), *_rest = lines[0]
+    return [(*head, (text[len(indent) :], colour)), *lines[1:]]
+
+
 def node_lines(node: Node, now: float, width: int, *, runs: bool = True) -> list[Line]:
     """Everything about a node, most pressing first."""
     lines = status_lines(node, now, width)

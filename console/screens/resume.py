@@ -29,7 +29,7 @@ def check_resume(screen: SteeringScreen, run: Run, chosen: str | None) -> None:
 
 def ask_to_resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
     """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
-    if not screen.is_current:
+    if screen.app.screen is not screen:
         said = _("{name} can go on from {snapshot} ({label}); press R there again.")
         text = said.format(name=name_of(run), snapshot=plan.get("snapshot"), label=plan.get("label"))
         screen.app.notify(text, markup=False)

@@ -13,7 +13,7 @@ from console.bindings import bindings
 from console.fleet import History, LogTail, Run
 from console.format import UNKNOWN, figure, tokens_s
 from console.screens.branches import ORIGIN, Path, Traces, present, traces
-from console.screens.describe import event_line
+from console.screens.describe import event_lines
 from console.screens.desk import Desk
 from console.screens.figures import run_figures
 from console.screens.log import LogScreen, log_lines, next_rank, rank_name
@@ -144,7 +144,8 @@ class RunScreen(SteeringScreen):
     def event_lines(self, width: int, _height: int) -> Sequence[Line]:
         node = self.desk.node(self.node)
         events = [event for event in node.events if event.run == self.run_id] if node is not None else []
-        return [event_line(event, width) for event in reversed(events)] or [((_("Nothing yet."), "dim"),)]
+        lines = [line for event in reversed(events) for line in event_lines(event, width)]
+        return lines or [((_("Nothing yet."), "dim"),)]
 
     def action_rank(self, by: int) -> None:
         wanted = next_rank(self.rank, self.log_tail.ranks if self.log_tail is not None else (), by)

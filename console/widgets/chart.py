@@ -77,8 +77,10 @@ def plot(curve: Curve, width: int, height: int) -> list[Line]:
     low, high = bounds([*ys, *(y for _xs, old in curve.left for y in old)], curve.from_zero)
     frame = Frame(*curve.span(), low, high, columns, rows)
     raw = dots(xs, ys, frame)
-    over = dots(xs, smoothed(ys), frame) if curve.smooth and len(ys) > 8 else None
-    layers = Layers(raw, over, dotted(curve.left, frame), places(curve, frame))
+    line = smoothed(ys) if curve.smooth and len(ys) > 8 else None
+    over = None if line is None else dots(xs, line, frame)
+    turns = places(curve.turns, (xs, ys if line is None else line), frame)
+    layers = Layers(raw, over, dotted(curve.left, frame), turns)
     role = "dim" if curve.stale else "accent"
     for row in range(rows):
         lines.append((*axis(row, rows, low, high, curve.show), *painted(layers, row, columns, role)))
@@ -108,10 +110,10 @@ class Frame:
         return min(max(round((self.high - value) * (most / (self.high - self.low))), 0), most)
 
 
-def places(curve: Curve, frame: Frame) -> set[tuple[int, int]]:
+def places(turns: Sequence[int], line: Points, frame: Frame) -> set[tuple[int, int]]:
     """Cells, as (row, column), where training took up again after going back."""
-    at = dict(zip(*curve.points, strict=True))
-    found = ((step, at.get(step)) for step in curve.turns)
+    at = dict(zip(*line, strict=True)) if turns else {}
+    found = ((step, at.get(step)) for step in turns)
     return {(frame.down(y) >> 2, frame.across(step) >> 1) for step, y in found if y is not None and math.isfinite(y)}
 
 
