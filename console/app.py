@@ -64,6 +64,7 @@ class TunedeckApp(App[None]):
         self.pumps = 0
         self.add_mode("fleet", lambda: FleetScreen(self.desk))
         self.add_mode("runs", lambda: RunsScreen(self.desk))
+        self.add_mode("plan", self.plan_screen)
 
     async def on_mount(self) -> None:
         await self.switch_mode("fleet")
@@ -114,6 +115,11 @@ class TunedeckApp(App[None]):
                 if screen.is_attached and screen.query("#header"):
                     screen.tick()
                 return
+
+    def plan_screen(self) -> DeckScreen:
+        from console.screens.plan import PlanScreen  # brings the planner, which first paint can do without
+
+        return PlanScreen(self.desk)
 
     async def action_section(self, name: str) -> None:
         """To a section's own list, leaving what was opened from it."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from console.failure import USAGE, Failure
-from console.plan import page, record
+from console.plan import model, page, record
 from console.strings import _
-from jobs.plan import catalogue, duration, families, fit, hardware
+from jobs.plan import duration, fit, hardware
 from jobs.plan import workload as choices
 from jobs.plan.architecture import Architecture
 from jobs.plan.hardware import Card
@@ -162,25 +161,14 @@ def duration_of(args: argparse.Namespace, shape: Architecture, work: Workload, c
 def architecture(args: argparse.Namespace) -> Architecture:
     """The model that flags or the spec name. Raises PlanError."""
     if args.model:
-        path = Path(args.model).expanduser()
-        if path.exists() or args.model.startswith(("/", "~", ".")):
-            return families.read(path)
-        return catalogue.named(args.model, size(args.size) if args.size else None)
+        return model.named(args.model, model.size(args.size) if args.size else None)
     if args.spec:
         from jobs.plan import from_spec
 
         return from_spec.architecture(_spec(args.spec), Path.home())
     if args.size:
-        return catalogue.named(f"a {args.size} model", size(args.size))
+        return model.named(f"a {args.size} model", model.size(args.size))
     raise PlanError("no model", "name one: --model Llama-3.1-8B, --model FOLDER, --size 7B or a spec file")
-
-
-def size(text: str) -> float:
-    """Parameters from ``7B`` or ``135M``. Raises PlanError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bBmM])", text.strip())
-    if not found:
-        raise PlanError(f"size {text!r}", "write it like 7B or 135M")
-    return float(found.group(1)) * (1e9 if found.group(2) in "bB" else 1e6)
 
 
 def workload(args: argparse.Namespace) -> Workload:
