@@ -6,15 +6,20 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from console.__main__ import main
+from console.commands import reach
+from console.session import Session
 from jobs.plan import preflight
 from jobs.plan.correction import Correction
 from jobs.plan.refusal import PlanError
 from jobs.spec import Spec
+from tests.fakes.sitting import node_state, sitting
 
 ROOT = Path(__file__).resolve().parent.parent
 LLAMA = {
@@ -153,13 +158,43 @@ def test_a_claim_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
     assert "contradicted" in out and "141 GB" in out
 
 
+@contextmanager
+def lent(session: Session) -> Iterator[Session]:
+    yield session
+
+
+@pytest.mark.parametrize(("gpus", "status"), [(2, 0), (0, 2)])
+def test_the_cards_of_a_node_are_planned_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, gpus: int, status: int
+) -> None:
+    sat = sitting("node1", "node2", runs=False)
+    sat.session.start()
+    monkeypatch.setattr(reach, "opened", lambda _args: lent(sat.session))
+    for link in sat.links.values():
+        link.live()
+        link.tell(node_state("node1", gpus))
+    found, out, err = said(capsys, "--model", "Qwen2.5-0.5B", "--for", "node1", "--json")
+    sat.session.close()
+    assert found == status, err
+    if gpus:
+        record = json.loads(out)
+        assert record["card"] == {"name": "SIMULATED H100 SXM 80GB", "memory_bytes": 80 * 2**30}
+        assert (record["workload"]["cards"], record["workload"]["sharding"]) == (2, "ddp")
+    else:
+        assert "node1 has no cards" in err and "--card" in err
+
+
 def test_a_plan_in_conversation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("micro_batch 64\nnonsense\nfit\nsharding zero3\ncards 8\nq\n"))
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO("micro_batch 64\nnonsense\nmethd x\nrank\nfit\nsharding zero3\ncards 8\nq\n")
+    )
     status, out, _ = said(capsys, "-i", "--model", "Llama-3.1-8B", "--card", "RTX4090")
     assert status == 0
     assert (
         "does not fit" in out
-        and "is not understood" in out
+        and "'nonsense' is not understood" in out
+        and "did you mean method?" in out
+        and "rank to what?; it is 16" in out
         and "Changed so that it fits" in out
         and "8 × RTX 4090" in out
     )

@@ -226,4 +226,5 @@ def _cards_of_node(args: argparse.Namespace) -> tuple[Card, int]:
         raise PlanError(f"{name} has no cards", "name cards instead: --card RTX4090")
     card = hardware.named(gpus[0].name)
     seen = min((gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes), default=card.memory_bytes)
-    return replace(card, memory_bytes=seen), len(gpus)
+    name = f"SIMULATED {card.name}" if any(gpu.simulated for gpu in gpus) else card.name
+    return replace(card, name=name, memory_bytes=seen), len(gpus)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 
 from console.plan import page
 from console.strings import _
@@ -22,7 +24,7 @@ def talk(shape: Architecture, work: Workload, card: Card | None) -> int:
     form = PlanForm(shape, card or hardware.cards()[-1], work)
     print(HELP)
     print(summary(form))
-    for line in sys.stdin:
+    for line in lines():
         words = line.split(maxsplit=1)
         if not words:
             continue
@@ -31,6 +33,17 @@ def talk(shape: Architecture, work: Workload, card: Card | None) -> int:
         form = answered(form, words)
     result = form.result()
     return 0 if result.verdict and result.verdict.fits else 1
+
+
+def lines() -> Iterator[str]:
+    """What is typed, with a prompt where somebody types it."""
+    prompt = "> " if sys.stdin.isatty() else ""
+    while True:
+        print(prompt, end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
 
 
 def answered(form: PlanForm, words: list[str]) -> PlanForm:
@@ -46,8 +59,6 @@ def answered(form: PlanForm, words: list[str]) -> PlanForm:
 
 def changed(form: PlanForm, word: str, value: str) -> PlanForm:
     """The form after one command. Raises PlanError for what is not understood."""
-    from dataclasses import replace
-
     if word == "card":
         return replace(form, card=hardware.named(value))
     if word == "fit":
@@ -57,8 +68,12 @@ def changed(form: PlanForm, word: str, value: str) -> PlanForm:
         print("\n".join(page.needed(found[1])))
         return found[0]
     knobs = {field.name: field for field in fields(Workload)}
-    if word not in knobs or not value:
-        raise PlanError(f"{word!r} is not understood", f"knobs: {', '.join(knobs)}; also card, fit, q")
+    if word not in knobs:
+        near = difflib.get_close_matches(word, [*knobs, "card", "fit"], 2)
+        known = f"did you mean {' or '.join(near)}?" if near else f"knobs: {', '.join(knobs)}; also card, fit, q"
+        raise PlanError(f"{word!r} is not understood", known)
+    if not value:
+        raise PlanError(f"{word} to what?", f"it is {getattr(form.work, word)}; give a value after it")
     now = getattr(form.work, word)
     if isinstance(now, bool):
         return form.set(word, value in ("yes", "true", "on"))
