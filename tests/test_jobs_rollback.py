@@ -45,18 +45,18 @@ snapshots: {{every: 4}}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
-    """All trainings of this file, by name: WAY-METHOD-WORLD. Two processes side by side, then two more for resuming."""
+    """All trainings of this file, by name: WAY-METHOD-WORLD. What resumes does so in new processes."""
     home = tmp_path_factory.mktemp("rollback")
     model, data = trainings.MODEL, trainings.make_data(home)
     found: dict[str, RunFolder] = {}
 
-    def run(name: str, text: str, orders: Any = None, fault: str = "") -> Scenario:
+    def planned(name: str, text: str, orders: Any = None, fault: str = "") -> Scenario:
         found[name] = trainings.make_run(home, name, text)
         return Scenario(str(found[name].path), orders or {}, fault)
 
     plans = {
         world: [
-            run(f"{way}-{method}-{world}", spec(model, data, method), wanted)
+            planned(f"{way}-{method}-{world}", spec(model, data, method), wanted)
             for method in METHODS
             for way, wanted in WAYS.items()
         ]
@@ -65,37 +65,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     text = spec(model, data, "lora")
     by_rule = spec(model, data, "lora", "rules: {on_nan: rollback, on_spike: rollback}")
     plans[1] += [
-        run("ten-lora-1", text, TEN),
-        run("control-lora-1", text, {"11": [("rollback", PLAIN)]}, fault="no-rng"),
-        run("nan-lora-1", by_rule, fault="nan"),
-        run("spike-lora-1", by_rule, fault="spike"),
-        run("change-lora-1", text, {"6": [("rollback", {"step": 4, "lr": 1e-3, "skip_data": True})]}),
-        run("fork-lora-1", text, {"4": [("snapshot", {"pin": True})], "6": [("stop", {})]}),
-        run("targets-lora-1", text.replace("dropout", "targets: [nothing_proj], dropout"), fault="refused"),
+        planned("ten-lora-1", text, TEN),
+        planned("control-lora-1", text, {"11": [("rollback", PLAIN)]}, fault="no-rng"),
+        planned("nan-lora-1", by_rule, fault="nan"),
+        planned("spike-lora-1", by_rule, fault="spike"),
+        planned("change-lora-1", text, {"6": [("rollback", {"step": 4, "lr": 1e-3, "skip_data": True})]}),
+        planned("fork-lora-1", text, {"4": [("snapshot", {"pin": True})], "6": [("stop", {})]}),
+        planned("targets-lora-1", text.replace("dropout", "targets: [nothing_proj], dropout"), fault="refused"),
     ]
-    _together(home, "first", plans)
     newest = {"snapshot": "newest"}
     again = {
         world: [Scenario(str(found[f"pause-{method}-{world}"].path), resume=newest) for method in METHODS]
         for world in WORLDS
     }
-    forked = found["fork-lora-1"]
-    forked.spec.write_text(text.replace("seed: 7", "seed: 8"))
-    again[1] += [Scenario(str(forked.path), fault="refused", resume=newest)]
-    again[1] += [Scenario(str(forked.path), resume={**newest, "fork": True})]
-    _together(home, "second", again)
+    forked, changed = str(found["fork-lora-1"].path), text.replace("seed: 7", "seed: 8")
+    again[1] += [Scenario(forked, fault="refused", resume=newest, spec=changed)]
+    again[1] += [Scenario(forked, resume={**newest, "fork": True})]
+    trainings.run([plans, again], home / "stages.json")
     return found
-
-
-def _together(home: Path, name: str, plans: dict[int, list[Scenario]]) -> None:
-    files = {world: home / f"{name}-{world}.json" for world in plans}
-    started = {world: trainings.start(world, plan, files[world]) for world, plan in plans.items()}
-    try:
-        for world, ranks in started.items():
-            trainings.finish(ranks, files[world])
-    finally:
-        for ranks in started.values():
-            trainings.end(ranks)
 
 
 def records(folder: RunFolder, kind: str) -> list[dict[str, Any]]:

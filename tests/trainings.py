@@ -1,6 +1,7 @@
-"""Real trainings of tiny random models for the tests: many in one process, with orders at given steps.
+"""Real trainings of tiny random models for the tests, with orders at given steps.
 
-Run as a script it is one rank: it carries out the scenarios of a JSON file one by one.
+Run as a script it loads torch and its friends once, then forks the ranks of each stage: importing would take longer
+than all trainings together. Each stage has new processes, so a resume in a later one begins with nothing but files.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ class Scenario:
     """One training in `folder`.
 
     `orders`: step → (verb, args) that take effect after that step, one each time it is reached.
-    `resume`: the content of resume.json, if there is to be one.
+    `resume`: the content of resume.json, if there is to be one; `spec`: another spec than the folder has by now.
     `fault`: "no-rng" leaves the random generators alone on a rollback; "nan" and "spike" spoil the weights at step 6;
     with "refused" it must fail, and what it says goes to failure.json.
     """
@@ -48,6 +49,7 @@ class Scenario:
     orders: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
     fault: str = ""
     resume: dict[str, Any] | None = None
+    spec: str = ""
 
 
 MODEL = ROOT / "tests" / "corpus" / "random-llama"
@@ -85,37 +87,18 @@ def environment() -> dict[str, str]:
     return os.environ | extra | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-Ranks = list["subprocess.Popen[bytes]"]
+Stage = dict[int, list[Scenario]]
+"""For each number of ranks, what these carry out one after another. Different numbers go side by side."""
 
 
-def start(world: int, scenarios: Iterable[Scenario], file: Path) -> Ranks:
-    """Starts all of them, one after another, on `world` ranks. Output goes beside `file`."""
-    file.write_text(json.dumps([asdict(one) for one in scenarios]))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+def run(stages: Sequence[Stage], file: Path) -> None:
+    """Carries the stages out one by one. Output goes beside `file`; on failure its end is the message."""
+    plain = [{world: [asdict(one) for one in plan] for world, plan in stage.items()} for stage in stages]
+    file.write_text(json.dumps(plain))
     command = [sys.executable, str(Path(__file__).resolve()), str(file)]
-    ranks = []
     with file.with_suffix(".log").open("wb") as log:
-        for number in range(world):
-            place = {"RANK": str(number), "LOCAL_RANK": str(number), **meeting} if world > 1 else {}
-            ranks.append(subprocess.Popen(command, env=environment() | place, stdout=log, stderr=log, cwd=file.parent))
-    return ranks
-
-
-def finish(ranks: Ranks, file: Path) -> None:
-    """Waits for `start`; on failure the end of its output is the message."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    try:
-        codes = [rank.wait(max(0.0, deadline_s - time.monotonic())) for rank in ranks]
-    finally:
-        end(ranks)
-    assert codes == [0] * len(ranks), file.with_suffix(".log").read_text()[-4000:]
-
-
-def end(ranks: Ranks) -> None:
-    for rank in ranks:
-        rank.kill()
-        rank.wait()
+        done = subprocess.run(command, env=environment(), stdout=log, stderr=log, cwd=file.parent, timeout=DEADLINE_S)
+    assert done.returncode == 0, file.with_suffix(".log").read_text()[-4000:]
 
 
 def carry_out(scenario: Scenario) -> None:
@@ -123,6 +106,8 @@ def carry_out(scenario: Scenario) -> None:
     from jobs.train.rank import Rank
 
     rank = Rank.from_environment(RunFolder(Path(scenario.folder)))
+    if scenario.spec:
+        rank.folder.spec.write_text(scenario.spec)
     spec = Spec.parse(rank.folder.spec.read_text())
     data = examples.read(Path(spec.data.path))
     if scenario.resume is not None and rank.number == 0:
@@ -134,7 +119,7 @@ def carry_out(scenario: Scenario) -> None:
             _refused(lambda: session.prepare(rank, spec, data), rank.folder)
             return
         made = session.prepare(rank, spec, data)
-        counts = _interfere(made.trainer, rank.folder, scenario, posts=rank.number == 0)
+        counts = _interfere(made, rank.folder, scenario, posts=rank.number == 0)
         session.run(made)
     if rank.number == 0:
         rank.folder.path.joinpath("counts.json").write_text(json.dumps(counts))
@@ -152,7 +137,7 @@ def _refused(attempt: Callable[[], object], folder: RunFolder) -> None:
         raise AssertionError(f"{folder.path} was not refused")
 
 
-def _interfere(trainer: Any, folder: RunFolder, scenario: Scenario, posts: bool) -> list[dict[str, int]]:
+def _interfere(session: Any, folder: RunFolder, scenario: Scenario, posts: bool) -> list[dict[str, int]]:
     """Adds what posts the orders and spoils the weights; what it returns fills as training goes."""
     import torch
     from transformers import TrainerCallback
@@ -164,6 +149,7 @@ def _interfere(trainer: Any, folder: RunFolder, scenario: Scenario, posts: bool)
     class Interference(TrainerCallback):  # type: ignore[misc]  # transformers is not followed
         def on_step_end(self, _args: Any, now: Any, _control: Any, model: Any = None, **_: Any) -> None:
             nonlocal spoil
+            session.vault.wait()  # on a busy machine a snapshot would else be merged into the next
             counts.append(_count(now.global_step))
             coming = waiting.get(str(now.global_step + 1))
             if coming:
@@ -177,7 +163,7 @@ def _interfere(trainer: Any, folder: RunFolder, scenario: Scenario, posts: bool)
                             parameter += spoil
                 spoil = None
 
-    trainer.add_callback(Interference())
+    session.trainer.add_callback(Interference())
     return counts
 
 
@@ -187,14 +173,50 @@ def _count(step: int) -> dict[str, int]:
     return {"step": step, "rss": resident, "handles": handles, "threads": threading.active_count()}
 
 
-def main() -> None:
-    leave_out()
-    for scenario in json.loads(Path(sys.argv[1]).read_text()):
-        carry_out(Scenario(**scenario))
-        gc.collect()
+def _fork(world: int, number: int, port: int, plan: list[dict[str, Any]]) -> int:
+    """The pid of a new rank. A rank dies with this process, and when it fails."""
+    pid = os.fork()
+    if pid:
+        return pid
+    from jobs.train.rank import die_with_parent
     from jobs.train.session import leave
 
-    leave()
+    code = 1
+    try:
+        die_with_parent()
+        if world > 1:
+            place = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": world, "MASTER_PORT": port}
+            os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
+        for scenario in plan:
+            carry_out(Scenario(**scenario))
+            gc.collect()
+        leave()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    leave_out()
+    import peft  # noqa: F401 - loaded before the forks, like the rest
+    from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401
+
+    import jobs.train.session  # noqa: F401
+
+    for stage in json.loads(Path(sys.argv[1]).read_text()):
+        ranks = set()
+        for world, plan in stage.items():
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            ranks |= {_fork(int(world), number, port, plan) for number in range(int(world))}
+        while ranks:
+            pid, status = os.wait()
+            ranks.discard(pid)
+            if status:
+                sys.exit(1)  # the others go with this process
 
 
 if __name__ == "__main__":

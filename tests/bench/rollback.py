@@ -50,7 +50,7 @@ def rollbacks(folder: RunFolder, repeats: int, home: Path) -> dict[str, float]:
     """Median seconds of a rollback, by way."""
     wanted = [("rollback", {"way": way, "step": 4}) for _ in range(repeats) for way in BARS]
     file = home / f"{folder.name}.json"
-    trainings.finish(trainings.start(1, [trainings.Scenario(str(folder.path), {str(LAST): wanted})], file), file)
+    trainings.run([{1: [trainings.Scenario(str(folder.path), {str(LAST): wanted})]}], file)
     found = records(folder)
     ready: dict[str, list[float]] = {way: [] for way in BARS}
     first: dict[str, list[float]] = {way: [] for way in BARS}
@@ -82,8 +82,7 @@ def measure(name: str, model: Path, data: Path, home: Path, repeats: int) -> boo
     again = RunFolder.inside(home, f"{name}-cold")
     again.create()
     launcher.stage(again, text)
-    file = home / f"{name}-cold.json"
-    trainings.finish(trainings.start(1, [trainings.Scenario(str(again.path))], file), file)
+    trainings.run([{1: [trainings.Scenario(str(again.path))]}], home / f"{name}-cold.json")
     cold_s = statistics.median(cold(again) for _ in range(repeats))
     print(f"{name}: cold restart {cold_s:.2f} s, a step {step_s(again) * 1000:.0f} ms (medians of {repeats})")
     good = True
