@@ -69,6 +69,9 @@ class Helm(TrainerCallback):
         waiting = self._progress is not None and bool(orders.names(self._folder))
         self._exchange.start(waiting, self._vault.busy, self._stream.taken_tokens())
 
+    def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        self._vault.settle()
+
     def on_log(self, _args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         """The boundary. Trainer calls this after each step (logging_steps=1) and, without a loss, once at its end."""
         if not logs or "loss" not in logs:
@@ -85,7 +88,9 @@ class Helm(TrainerCallback):
         every = self._spec.snapshots.every
         if every and step % every == 0 and state.global_step == step and not self._passage.pending:
             self._regular(step, heard.busy)
-        control.should_training_stop |= self.ending is not None or self._passage.pending
+        if self.ending is not None or self._passage.pending:
+            self._vault.settle()
+            control.should_training_stop = True
         self._log.step_begins()
 
     def _judge(self, step: int, logs: dict[str, float]) -> None:

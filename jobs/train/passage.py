@@ -76,6 +76,7 @@ class Passage:
 
     def go(self) -> Arrival:
         """Carries out what was prepared. Raises JobError or SnapshotError; then the state may be half changed."""
+        self._vault.settle()
         following, self._next = self._next, None
         if isinstance(following, Plan):
             return self._resume(following)

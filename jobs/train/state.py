@@ -42,6 +42,14 @@ class TrainingState:
         # detached anew each time: wrapping a model for several ranks may give its parameters other storage
         return {name: value.detach() for name, value in self._weights.items()}
 
+    def still(self) -> Tensors:
+        """Weights that stay as they are until the optimizer steps: buffers, which a forward pass may change, copied."""
+        live = self.weights()
+        return {
+            name: value if isinstance(self._weights[name], torch.nn.Parameter) else value.clone()
+            for name, value in live.items()
+        }
+
     def moments(self) -> dict[str, torch.Tensor]:
         """Optimizer state as ``PARAMETER.KEY``; empty before the first step."""
         return {

@@ -18,8 +18,18 @@ from jobs.train.rank import say
 Announce = Callable[[bool, str], None]
 
 
+@dataclass(slots=True)
+class Stall:
+    """How long training has stood still for a snapshot; grows while it is copied. `inline`: as long as it is written."""
+
+    seconds: float = 0.0
+    inline: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Writing:
+    """`facts` go into the manifest."""
+
     folder: RunFolder
     keep: Snapshots
     progress: Progress
@@ -27,25 +37,31 @@ class Writing:
     step: int
     parts: Mapping[str, Iterable[Buffer]]
     size_bytes: int
+    facts: Mapping[str, Any]
+    stall: Stall
 
-    def publish(self, facts: Mapping[str, Any], announce: Announce, stall_s: float | None) -> None:
-        """Writes, prunes, records, and tells `announce` the name or what went wrong.
-
-        `stall_s`: how long training stood still for it; None when it does so all the while this runs.
-        """
+    def publish(self, announce: Announce) -> None:
+        """Writes, prunes, records, and tells `announce` the name or what went wrong."""
         began_s = time.perf_counter()
         name = snapshot.name_of(self.branch, self.step)
-        record = {"branch": self.branch, "name": name, "step": self.step, "bytes": self.size_bytes}
-        record["reason"] = facts["reason"]
         try:
-            snapshot_writer.write(self.folder, self.branch, self.step, self.parts, self.size_bytes, facts)
+            snapshot_writer.write(self.folder, self.branch, self.step, self.parts, self.size_bytes, self.facts)
             pruned = retention.prune(self.folder, self.keep, name)
         except SnapshotError as wrong:
-            say(f"warning: {wrong}")
-            self.progress.write("snapshot", **record, state="failed", message=wrong.message, hint=wrong.hint)
-            announce(False, str(wrong))
+            self.failed(wrong.message, wrong.hint, announce)
             return
         write_s = time.perf_counter() - began_s
-        times = {"stall_s": round(write_s if stall_s is None else stall_s, 6), "write_s": round(write_s, 6)}
-        self.progress.write("snapshot", **record, **times, state="published", badge=facts["badge"], pruned=pruned)
+        stall_s = write_s if self.stall.inline else self.stall.seconds
+        times = {"stall_s": round(stall_s, 6), "write_s": round(write_s, 6)}
+        self._record("published", **times, badge=self.facts["badge"], pruned=pruned)
         announce(True, name)
+
+    def failed(self, message: str, hint: str, announce: Announce) -> None:
+        say(f"warning: {message}. {hint}")
+        self._record("failed", message=message, hint=hint)
+        announce(False, f"{message}. {hint}")
+
+    def _record(self, state: str, **more: Any) -> None:
+        name = snapshot.name_of(self.branch, self.step)
+        same = {"branch": self.branch, "name": name, "step": self.step, "bytes": self.size_bytes}
+        self.progress.write("snapshot", **same, reason=self.facts["reason"], state=state, **more)

@@ -2,7 +2,7 @@
 
     python -m tests.bench.snapshot [--bar] [--model FOLDER]
 
-Stall: how long training stands still for one, beside Trainer's own save and torch's DCP `async_save` of the same state,
+Stall: how long training stands still for one, the wait before the next optimizer step included, beside Trainer's own save and torch's DCP `async_save` of the same state,
 medians of five taken in turn in one process. Slow-down: intervals of 50 steps with a snapshot at their start against
 intervals without, in turn, tiny model. Orders: time spent looking for orders and agreeing on them, against the step.
 """
@@ -52,28 +52,30 @@ def clocked(times: list[float], action: Any, *given: Any) -> Any:
 
 
 def _stalls(session: Any, scratch: Path) -> Times:
-    """After each of the last steps all three ways of saving, one after another; nothing runs beside them."""
+    """Ours after every even step, counted until the next one is over; the other two ways after the odd ones."""
     import torch.distributed.checkpoint as dcp
     from transformers import TrainerCallback
 
     times: Times = {"tunedeck": [], "Trainer": [], "DCP async": []}
+    trainer, vault = session.trainer, session.vault
+    names = {name for name, value in trainer.model.named_parameters() if value.requires_grad}
 
     class Saving(TrainerCallback):  # type: ignore[misc]  # transformers is not followed
         def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
             if state.global_step < 2 or "loss" not in logs:
                 return
-            trainer, vault = session.trainer, session.vault
-            clocked(times["tunedeck"], vault.take, "bench", 1.0, lambda *_: None)
+            if state.global_step % 2 == 0:
+                vault.take("bench", 1.0, lambda *_: None)
+                return
+            times["tunedeck"].append(vault._stall.seconds)
             vault.wait()
             clocked(times["Trainer"], trainer._save_checkpoint, trainer.model, None)
-            whole = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-            names = {name for name, value in trainer.model.named_parameters() if value.requires_grad}
-            whole["model"] = {name: value for name, value in whole["model"].items() if name in names}
-            writing = clocked(times["DCP async"], _async_save, dcp, whole, scratch / f"dcp-{state.global_step}")
-            writing.result()
+            weights = {name: value for name, value in trainer.model.state_dict().items() if name in names}
+            whole = {"model": weights, "optimizer": trainer.optimizer.state_dict()}
+            clocked(times["DCP async"], _async_save, dcp, whole, scratch / f"dcp-{state.global_step}").result()
 
-    session.trainer.add_callback(Saving())
-    session.trainer.train()
+    trainer.add_callback(Saving())
+    trainer.train()
     return {way: found[1:] for way, found in times.items()}  # the first of each makes its buffers
 
 
@@ -157,7 +159,7 @@ def report(good: bool, text: str) -> bool:
 
 
 def stalls(name: str, model: Path, data: Path, home: Path, method: str) -> bool:
-    times = measure("stall", f"{name}-{method}", home, spec(model, data, method, REPEATS + 2))
+    times = measure("stall", f"{name}-{method}", home, spec(model, data, method, 2 * REPEATS + 3))
     own, trainer, dcp = (statistics.median(times[way]) for way in ("tunedeck", "Trainer", "DCP async"))
     print(f"{name}, {method}: stall {own * 1e3:.1f} ms; Trainer's save {trainer * 1e3:.1f}; DCP async {dcp * 1e3:.1f}")
     bar = STALL_BARS[method]
