@@ -23,6 +23,7 @@ from console.screens.help import Help
 from console.screens.palette import Palette
 from console.screens.runs import RunsScreen
 from console.strings import _, plural
+from console.widgets.sheet import Sheet
 from console.widgets.themes import DARK, LIGHT
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ Farewell = Callable[["Session | None"], str]
 
 class TunedeckApp(App[None]):
     TITLE = "tunedeck"
+    DEFAULT_MODE = "fleet"
     CSS_PATH = "console.tcss"
     COMMANDS: ClassVar = {Palette}
     BINDINGS = [*bindings(EVERYWHERE), Binding("ctrl+c", "help_quit", show=False, system=True)]  # noqa: RUF012
@@ -56,6 +58,7 @@ class TunedeckApp(App[None]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name if dark else LIGHT.name
+        self.stylesheet = Sheet(self.get_css_variables())
         self.factory, self.failures = factory, failures
         self.farewell, self.ends_runs = farewell or runs_go_on, ends_runs
         self.desk = desk or Desk()
@@ -66,8 +69,7 @@ class TunedeckApp(App[None]):
         self.add_mode("runs", lambda: RunsScreen(self.desk))
         self.add_mode("plan", self.plan_screen)
 
-    async def on_mount(self) -> None:
-        await self.switch_mode("fleet")
+    def on_mount(self) -> None:
         self.call_after_refresh(self.opener.start)
         self.set_interval(PUMP_EVERY_S, self.pump)
 

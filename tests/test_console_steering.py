@@ -149,7 +149,7 @@ async def test_refused_snapshots_are_shown_with_their_words() -> None:
         await at_live_run(pilot)
         await shows(pilot, "✕ unusable")
         await pilot.press("G")
-        await shows(pilot, "damaged manifest")
+        await shows(pilot, "a damaged")
 
 
 async def test_space_pins_and_lets_go_and_v_verifies() -> None:
