@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import configs
-from jobs.plan import adapter, architecture, catalogue, families
+from jobs.plan import adapter, architecture, catalogue, families, table
 from jobs.plan.refusal import PlanError
 from jobs.plan.workload import Workload
 
@@ -139,3 +139,10 @@ def test_usual_target_names_reach_every_catalogued_model(name: str) -> None:
     if not shape.experts:
         every = list(adapter.targets(shape, Workload(targets=("q", "k", "v", "o", "gate", "up", "down"))))
         assert every == list(shape.adapted())
+
+
+def test_a_stack_that_unties_the_head_holds_it_twice() -> None:
+    row = {"model": "Gemma-2-9B", "method": "lora", "source": "Lightning-AI/litgpt README"}
+    apart, shared = table.shape(row), table.shape({**row, "source": "somebody"})
+    assert apart.head_parameters == shared.vocab * shared.hidden and shared.head_parameters == 0
+    assert table.shape({**row, "model": "Llama-2-7B"}) == table.shape({"model": "Llama-2-7B"})

@@ -71,6 +71,10 @@ class Architecture:
     logit_cap: bool = False  # the logits pass a tanh
     assumptions: tuple[str, ...] = ()
 
+    def untied(self) -> Architecture:
+        """As held by training code that gives the head weights of its own, whatever the model shares."""
+        return replace(self, tied=False)
+
     @property
     def query_width(self) -> int:
         return self.heads * self.head_dim

@@ -23,6 +23,8 @@ FORMATS = {
     "4bit": "nf4",
 }
 METHODS = {"qdora": "qlora", "sft": "full", "pretraining": "full", "lora": "lora"}
+# litgpt's model has an output head of its own and fills it from a shared embedding (convert_hf_checkpoint.py)
+UNTYING = ("litgpt",)
 DEFAULT_SEQUENCE = 512  # tokens of an instruction sample where only the cap or nothing is known
 
 
@@ -44,6 +46,11 @@ def whole(row: Row, field: str, default: int) -> int:
 
 def shape(row: Row) -> Architecture:
     """The catalogued model where the row's own columns agree with it, else the shape that the columns make."""
+    found = _shape(row)
+    return found.untied() if any(stack in (row.get("source") or "") for stack in UNTYING) else found
+
+
+def _shape(row: Row) -> Architecture:
     name = row.get("model") or "model"
     size = number(row, "params_b")
     known = catalogue.find(name)
