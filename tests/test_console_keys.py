@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -33,6 +34,14 @@ OTHERS = [
     "0",
 ]
 KEYS = sorted({one for key in TABLE for one in key.keys.split(",")} - LEAVING) + OTHERS
+STRANGE: list[dict[str, object]] = [
+    {},
+    {"snapshots": [{"name": "b0-s00000010"}], "refused": []},
+    {"snapshots": [], "refused": [{"name": "x", "reason": "r"}, {"name": "b-s", "reason": ""}]},
+    {"label": "?", "differences": ["a", 1], "open": [2], "refused": [3], "forecast_s": "x", "bytes": None, "step": 1},
+    {"files": [{"path": "../x", "bytes": 1, "sha256": "0"}], "folder": 1},
+    {"files": "none"},
+]
 SIZES = [(80, 24), (160, 50), (40, 10), (12, 4), (121, 37)]
 
 
@@ -59,7 +68,12 @@ def churn(dice: random.Random, link: MemoryLink) -> None:
         )
     elif happening == 5:
         link.answers[wire.Kill] = wire.Reply("o", dice.random() < 0.5, {"alive": [1]}, "error", "hint")
-        link.answers[wire.Launch] = wire.Reply("o", dice.random() < 0.5, {"run": "r1"}, "error", "")
+        doubts = {"run": "r1", "kind": dice.choice(["busy-gpus", "does-not-fit", "other", 1])}
+        link.answers[wire.Launch] = wire.Reply("o", dice.random() < 0.5, doubts, "error", "")
+        for kind in (wire.Steer, wire.Resume, wire.Export, wire.ListSnapshots):
+            link.answers.pop(kind, None)
+            if dice.random() < 0.5:
+                link.answers[kind] = wire.Reply("o", dice.random() < 0.5, dict(dice.choice(STRANGE)), "error", "hint")
     elif happening == 6:
         link.silent = not link.silent
     else:
@@ -82,7 +96,8 @@ async def play(pilot: Pilot[None], dice: random.Random, sat: Sitting, presses: i
 
 
 @pytest.mark.parametrize("player", [0, 1])
-async def test_no_key_crashes_the_console(player: int) -> None:
+async def test_no_key_crashes_the_console(player: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # an export goes below the working directory
     seed = int(os.environ.get("TUNEDECK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
     print(f"TUNEDECK_SEED={seed} player {player}")
     dice = random.Random(seed + player)

@@ -344,3 +344,39 @@ async def test_leaving_the_demo_asks_for_its_run_ends_with_it() -> None:
         assert app.is_running
         await pilot.press("q", "y")
         await until(pilot, lambda: not app.is_running)
+
+
+@pytest.mark.parametrize("answer", [{}, {"snapshot": 1}, {"snapshot": "x", "step": "y", "differences": []}])
+async def test_an_answer_that_is_no_plan_is_no_question(answer: dict[str, object]) -> None:
+    sat, link = started()
+    async with console(sat, (100, 40)) as pilot:
+        await at_ended_run(pilot)
+        link().answers[wire.Resume] = wire.Reply("o", True, answer)
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, Notice))
+        await shows(pilot, "no plan for a resume")
+
+
+@pytest.mark.parametrize("answer", [{"snapshots": [{"name": "b0-s00000010"}]}, {"snapshots": 1}])
+async def test_a_list_that_is_none_is_told_in_its_place(answer: dict[str, object]) -> None:
+    sat, link = started()
+    async with console(sat, (160, 50)) as pilot:
+        link().answers[wire.ListSnapshots] = wire.Reply("o", True, answer)
+        await pilot.press("2", "enter")
+        await shows(pilot, "the node sent something that is")
+        await pilot.press("B")
+        await shows(pilot, "Give the step to go back to.")
+
+
+async def test_an_export_outside_the_folder_is_refused(tmp_path: Path) -> None:
+    sat, link = started()
+    async with console(sat, (100, 40)) as pilot:
+        await at_live_run(pilot)
+        files = [{"path": "../evil", "bytes": 1, "sha256": "0" * 64}]
+        link().answers[wire.Export] = wire.Reply("o", True, {"folder": "e1", "files": files})
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, AskExport))
+        app_of(pilot).screen.query_one("#folder", Input).value = str(tmp_path / "mine")
+        await pilot.press("enter")
+        await shows(pilot, "which is no place in a folder")
+        assert not list(tmp_path.iterdir())

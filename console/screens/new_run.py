@@ -210,7 +210,7 @@ class NewRunScreen(DeckScreen):
             return
         if self.is_attached:
             self.check()
-        if self.app.screen is self and reply.result.get("kind") in FORCEABLE:
+        if self.app.screen is self and str(reply.result.get("kind")) in FORCEABLE:
             self.offer_force(node, spec, reply)
             return
         self.app.push_screen(Notice(_("Nothing was started on {node}").format(node=node), reply.error, reply.hint))

@@ -9,7 +9,7 @@ from console.commands.resume import NEWEST, question
 from console.commands.snapshots import READ_S
 from console.fleet import Run
 from console.format import duration, size
-from console.screens.dialogs import Question
+from console.screens.dialogs import Notice, Question
 from console.screens.steering import SteeringScreen, name_of, order
 from console.strings import _
 
@@ -29,6 +29,10 @@ def check_resume(screen: SteeringScreen, run: Run, chosen: str | None) -> None:
 
 def ask_to_resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
     """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
+    if not sound(plan):
+        said = _("{node} sent something that is no plan for a resume").format(node=run.node)
+        screen.app.push_screen(Notice(_("Nothing was started"), said))
+        return
     if screen.app.screen is not screen:
         said = _("{name} can go on from {snapshot} ({label}); press R there again.")
         text = said.format(name=name_of(run), snapshot=plan.get("snapshot"), label=plan.get("label"))
@@ -36,6 +40,19 @@ def ask_to_resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> Non
         return
     asked = Question(_("Resume a run"), words(run, plan), _("Resume it"))
     screen.app.push_screen(asked, lambda yes: resume(screen, run, plan) if yes else None)
+
+
+def sound(plan: dict[str, Any]) -> bool:
+    """Whether the answer has what the question is made of."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "snapshot": (str,),
+        "step": (int,),
+        "bytes": (int, type(None)),
+        "differences": (list,),
+        "refused": (list, type(None)),
+        "open": (list, type(None)),
+    }
+    return all(isinstance(plan.get(key), kind) for key, kind in kinds.items())
 
 
 def words(run: Run, plan: dict[str, Any]) -> list[str]:
