@@ -30,8 +30,9 @@ LOGIT_BYTES = {"unfused": 14.0, "chunked": 3.0}
 LOGITS_HELD = (
     4.0  # bytes per logit that stay alive while the layers run backward: the model's output and its shifted copy
 )
-# bitsandbytes' 4-bit product kept its 16-bit input in the releases of the public readings; recent ones keep none
-FOUR_BIT_INPUT_BYTES = 2.0
+# bitsandbytes' 4-bit product keeps its 16-bit input, and cast copies add 0-2 bytes more (public readings): 2 where the
+# adapters are 16-bit (litgpt), 4 where PEFT casts to its fp32 adapters
+FOUR_BIT_INPUT_BYTES = 3.0
 DORA_OUTPUT_BYTES = 4.0  # the base's and the adapter's output, which the magnitude scales
 DROPOUT_BYTES = 3.0  # a 16-bit copy and a one-byte mask
 
@@ -97,7 +98,7 @@ def _inputs(shape: Architecture, work: Workload) -> float:
         extra += sum(DORA_OUTPUT_BYTES * x.outputs for x in carried)
     if work.weight_format not in ("nf4", "nf4-dq"):
         return extra
-    return extra + inputs * FOUR_BIT_INPUT_BYTES
+    return extra + inputs * (2.0 if work.compute == "fp32" else FOUR_BIT_INPUT_BYTES)  # no cast, so no cast copy
 
 
 def of(shape: Architecture, work: Workload) -> Activations:
