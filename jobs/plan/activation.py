@@ -98,7 +98,8 @@ def _inputs(shape: Architecture, work: Workload) -> float:
         extra += sum(DORA_OUTPUT_BYTES * x.outputs for x in carried)
     if work.weight_format not in ("nf4", "nf4-dq"):
         return extra
-    return extra + inputs * (2.0 if work.compute == "fp32" else FOUR_BIT_INPUT_BYTES)  # no cast, so no cast copy
+    uncast = work.compute == "fp32" or work.adapter_bytes == 2  # one dtype throughout, so no cast copies
+    return extra + inputs * (2.0 if uncast else FOUR_BIT_INPUT_BYTES)
 
 
 def of(shape: Architecture, work: Workload) -> Activations:

@@ -23,8 +23,6 @@ FORMATS = {
     "4bit": "nf4",
 }
 METHODS = {"qdora": "qlora", "sft": "full", "pretraining": "full", "lora": "lora"}
-# litgpt's model has an output head of its own and fills it from a shared embedding (convert_hf_checkpoint.py)
-UNTYING = ("litgpt",)
 DEFAULT_SEQUENCE = 512  # tokens of an instruction sample where only the cap or nothing is known
 
 
@@ -45,9 +43,16 @@ def whole(row: Row, field: str, default: int) -> int:
 
 
 def shape(row: Row) -> Architecture:
-    """The catalogued model where the row's own columns agree with it, else the shape that the columns make."""
+    """The catalogued model where the row's own columns agree with it, else the shape that the columns make.
+
+    litgpt's model has an output head of its own and fills it from a shared embedding (its convert_hf_checkpoint.py).
+    """
     found = _shape(row)
-    return found.untied() if any(stack in (row.get("source") or "") for stack in UNTYING) else found
+    return found.untied() if _litgpt(row) else found
+
+
+def _litgpt(row: Row) -> bool:
+    return "litgpt" in (row.get("source") or "")
 
 
 def _shape(row: Row) -> Architecture:
@@ -93,6 +98,7 @@ def workload(row: Row) -> Workload:
         adapt_head=("lm_head" in targets or "output" in targets) and "trainable" not in targets,
         save_embeddings="modules_to_save" in targets or "trainable embeddings" in targets,
         micro_batch=whole(row, "micro_batch", 1),
+        adapter_bytes=2 if _litgpt(row) else 4,  # its adapters take the model's dtype, PEFT's are fp32
         seq_len=whole(row, "seq_len", DEFAULT_SEQUENCE),
         accumulation=whole(row, "grad_accum", 1),
         checkpointing={"no": "none", "selective": "selective"}.get(checkpointed, "full"),
