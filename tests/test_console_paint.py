@@ -92,10 +92,11 @@ def test_a_hole_is_not_bridged() -> None:
 def test_abandoned_steps_are_drawn_beside_the_line_and_stretch_the_axes() -> None:
     kept, spike = (range(30), [1.0] * 30), (range(20, 41), [*[1.0] * 15, *[9.0] * 6])
     plain = plot(Curve("loss", kept), 60, 10)
-    branched = plot(Curve("loss", kept, left=(spike,), turns=(20,)), 60, 10)
+    branched = plot(Curve("loss", kept, left=(spike,), turns=(20, 5)), 60, 10)
     text = ["".join(part for part, _role in line) for line in branched]
     assert text[0].strip().startswith("9")
     assert text[-1].endswith("step 40")
+    assert f"{TURN} 5" in text[-1]
     assert f"{TURN} 20" in text[-1]
     assert any(role == "dim" and any(ord(char) > 0x2800 for char in part) for part, role in branched[0])
     assert plain != branched

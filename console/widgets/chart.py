@@ -118,16 +118,15 @@ def places(turns: Sequence[int], line: Points, frame: Frame) -> set[tuple[int, i
 
 
 def foot(curve: Curve, frame: Frame, width: int) -> Line:
-    """First and last step, and between them the one that training went back to the last time."""
-    left: Line = ((" " * _AXIS + count(frame.first), "dim"),)
+    """First and last step, and between them those that training went back to, as far as there is room."""
+    line: Line = ((" " * _AXIS + count(frame.first), "dim"),)
     right: Line = ((_("step {n}").format(n=count(frame.last)), "dim"),)
-    if curve.turns:
-        text = f"{TURN} {count(curve.turns[-1])}"
-        column = _AXIS + (frame.across(curve.turns[-1]) >> 1)
-        gap = column - cells(left)
+    for step in sorted(set(curve.turns)):
+        text, column = f"{TURN} {count(step)}", _AXIS + (frame.across(step) >> 1)
+        gap = column - cells(line)
         if gap > 0 and column + len(text) + 1 + cells(right) <= width:
-            left = (*left, (" " * gap, "text"), (text, "warn"))
-    return spread(left, right, width)
+            line = (*line, (" " * gap, "text"), (text, "warn"))
+    return spread(line, right, width)
 
 
 def bounds(ys: Sequence[float], from_zero: bool) -> tuple[float, float]:
