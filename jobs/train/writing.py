@@ -20,7 +20,7 @@ Announce = Callable[[bool, str], None]
 
 @dataclass(slots=True)
 class Stall:
-    """How long training has stood still for a snapshot; grows while it is copied. `inline`: as long as it is written."""
+    """How long training stood still for a snapshot; grows while it is copied. `inline`: as long as it is written."""
 
     seconds: float = 0.0
     inline: bool = False

@@ -2,9 +2,10 @@
 
     python -m tests.bench.snapshot [--bar] [--model FOLDER]
 
-Stall: how long training stands still for one, the wait before the next optimizer step included, beside Trainer's own save and torch's DCP `async_save` of the same state,
-medians of five taken in turn in one process. Slow-down: intervals of 50 steps with a snapshot at their start against
-intervals without, in turn, tiny model. Orders: time spent looking for orders and agreeing on them, against the step.
+Stall: how long training stands still for one, the wait before the next optimizer step included, beside Trainer's own
+save and torch's DCP `async_save` of the same state, medians of five in one process. Slow-down: intervals of 50 steps
+with a snapshot at their start against intervals without, in turn, tiny model. Orders: time spent looking for orders
+and agreeing on them, against the step.
 """
 
 from __future__ import annotations
