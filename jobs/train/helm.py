@@ -52,6 +52,15 @@ class Helm(TrainerCallback):
         self._progress, self._vault, self._passage, self._log = progress, vault, passage, log
         self._watch = Watch(spec.rules)
         self.ending: Ending | None = None
+        self.warming = False
+
+    def warm_up(self) -> None:
+        """The first `train()` makes one step that counts for nothing, before a resume.
+
+        DDP puts its gradients into other buckets after the first step of a process, which changes the order of sums
+        among three and more ranks; the undisturbed training had done so long ago.
+        """
+        self.warming = True
 
     @property
     def turns_back(self) -> bool:
@@ -59,9 +68,9 @@ class Helm(TrainerCallback):
         return self._passage.pending
 
     def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        if self._passage.pending:
+        if self._passage.pending and not self.warming:
             self._go()
-        else:
+        elif not self._passage.pending:
             self._vault.hold()
         self._log.step_begins()
 
@@ -77,6 +86,9 @@ class Helm(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         heard = self._exchange.finish()
+        if self.warming:
+            self.warming, control.should_training_stop = False, True
+            return
         step = state.global_step
         self._log.step(state, logs, heard)
         state.log_history.clear()

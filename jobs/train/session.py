@@ -107,6 +107,8 @@ def prepare(rank: Rank, spec: Spec, data: Examples) -> Session:
         passage.prepare_resume(plan)
     helm = Helm(spec, rank.folder, stream, exchange, progress, vault, passage, log)
     trainer.add_callback(helm)
+    if plan is not None and rank.world > 2:
+        helm.warm_up()
     if progress is not None:
         first = plan.first_step if plan is not None else 0
         _announce(progress, spec, rank, loaded, data, rows=len(rows), steps=steps, first=first)
