@@ -7,7 +7,7 @@ thread of its own after the first paint, so SSH libraries load while something i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, ClassVar
 
@@ -191,14 +191,16 @@ def run(
     dark: bool = True,
     farewell: Farewell | None = None,
     ends_runs: bool = False,
+    names: Iterable[str] = (),
 ) -> int:
     """Open the console and stay until the user leaves. Returns the exit status.
 
     `factory` makes the session on a background thread after the first paint; `failures` are what it may raise, shown
     in the console in their own words. `farewell` gives the line printed after leaving. `ends_runs`: whoever called will
-    end all runs after that, so leaving asks first.
+    end all runs after that, so leaving asks first. `names` of the nodes, as far as known, are shown at once.
     """
-    app = TunedeckApp(factory, failures=failures, dark=dark, farewell=farewell, ends_runs=ends_runs)
+    desk = Desk.expecting(names)
+    app = TunedeckApp(factory, failures=failures, dark=dark, farewell=farewell, ends_runs=ends_runs, desk=desk)
     app.run()
     if app.desk.session is not None:
         app.desk.session.close()

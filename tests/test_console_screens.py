@@ -12,6 +12,7 @@ from textual.widgets import Button, Select
 
 from agent import wire
 from console.app import TunedeckApp, runs_go_on
+from console.screens.desk import Desk
 from console.screens.dialogs import Notice, Question
 from console.screens.fleet import FleetScreen
 from console.screens.log import LogScreen
@@ -373,10 +374,12 @@ async def test_first_paint_does_not_wait_for_the_session() -> None:
         assert opened.wait(20)
         return sat.session
 
-    app = TunedeckApp(factory)  # type: ignore[arg-type]
+    app = TunedeckApp(factory, desk=Desk.expecting(["node1"]))  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "Opening the links" in painted(app))
-        await pilot.press("2", "question_mark", "escape", "1", "n", "ctrl+p", "escape")
+        assert "▌node1" in painted(app)
+        assert "◌ connecting" in painted(app)
+        await pilot.press("2", "question_mark", "escape", "1", "n", "ctrl+p", "escape", "enter", "E", "X", "escape")
         opened.set()
         await until(pilot, lambda: app.desk.session is sat.session)
         await asyncio.to_thread(app.opener.join)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from console.commands import nodes, ps
-from console.commands.reach import opened, session_of, settle
+from console.commands.reach import configured, opened, session_over, settle
 from console.strings import _
 
 
@@ -28,4 +28,5 @@ def run(args: argparse.Namespace) -> int:
 def run_console(args: argparse.Namespace) -> int:
     from console import app
 
-    return app.run(session_of(args))
+    config = configured(args)
+    return app.run(lambda: session_over(config), names=[target.name for target in config.nodes])

@@ -11,7 +11,7 @@ from agent import wire
 from console.commands.reach import answer, only_node, session_over, settle, turn_until
 from console.commands.table import show_json
 from console.demo import stage
-from console.demo.place import Place, unfinished
+from console.demo.place import NODES, Place, unfinished
 from console.failure import Failure
 from console.fleet import History, Run
 from console.format import clock, duration, figure, tokens_s
@@ -64,7 +64,8 @@ def on_terminal(place: Place, offer: DemoOffer, keep: bool) -> int:
         made.demo = offer
         return made
 
-    status = app.run(factory) if keep else app.run(factory, farewell=lambda _session: "", ends_runs=True)
+    farewell = None if keep else lambda _session: ""
+    status = app.run(factory, farewell=farewell, ends_runs=not keep, names=NODES)
     return status if keep else stop(place)
 
 

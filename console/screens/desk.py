@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent import wire
-from console.fleet import Fleet, History, LogTail, Node, Run
+from console.fleet import Fleet, History, LinkView, LogTail, Node, Run
 from console.session import Session
 
 Answer = Callable[[wire.Reply], None]
@@ -46,9 +46,16 @@ class Desk:
     draft: Draft | None = None
     pending: list[Pending] = field(default_factory=list)
     nothing: Fleet = field(default_factory=Fleet)
+    """What is shown until then: the nodes by name"""
     uses: Counter[tuple[str, str, int | str | None]] = field(default_factory=Counter)
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+
+    @classmethod
+    def expecting(cls, names: Iterable[str]) -> Desk:
+        """Before the session is open, when only the names of its nodes are known."""
+        now = time.monotonic()
+        return cls(nothing=Fleet({name: Node(name, LinkView("connecting", now)) for name in names}))
 
     @property
     def fleet(self) -> Fleet:
