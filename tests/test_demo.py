@@ -89,7 +89,7 @@ def step_of(text: str) -> int:
 def test_launch_lose_the_console_find_the_run_again_and_end_it(folder: Path) -> None:
     first = Terminal("first", 80, 24, folder)
     try:
-        first.until(lambda text: text.count("● live") >= 2 and "SIMULATED" in text)
+        first.until(lambda text: text.count("● live") >= 2 and "SIMULATED" in text, 400)
         first.press("n")
         first.until(lambda text: "the spec is valid" in text)
         first.press("C-s")
@@ -104,10 +104,10 @@ def test_launch_lose_the_console_find_the_run_again_and_end_it(folder: Path) -> 
     try:
         second.until(lambda text: text.count("● live") >= 2)
         second.press("2")
-        second.until(lambda text: "training" in text)
+        second.until(lambda text: "tunedeck  Runs" in text and "training" in text)
         second.press("Enter")
-        text = second.until(lambda text: step_of(text) > reached)
-        assert "step 1/500" in text, "the log from before the kill is there"
+        second.until(lambda text: "tunedeck  Run  " in text and step_of(text) > reached)
+        second.until(lambda text: "step 1/500" in text)  # the log from before the kill is there
         second.press("X")
         question = second.until(lambda text: "Kill" in text and "node1" in text)
         assert "step" in question
