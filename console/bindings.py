@@ -55,12 +55,12 @@ TABLE: tuple[Key, ...] = (
     Key("filter", "slash", "filter", _("filter"), _("Show only rows with these words; esc clears"), ("fleet", "runs")),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
     Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), ("run",)),
-    Key("run.pause", "P", "pause_run", _("pause"), _("Keep its state, end it, free its GPUs; asks first"), _RUNS),
-    Key("run.resume", "R", "resume", _("resume"), _("Let an ended run go on; says how exact, asks first"), _RUNS),
+    Key("run.pause", "P", "pause_run", _("pause"), _("Save it, end it, free its GPUs; asks first"), _RUNS),
+    Key("run.resume", "R", "resume", _("resume"), _("Let an ended run go on; checks and asks first"), _RUNS),
     Key("run.export", "E", "export", _("export"), _("Bring the result here, compared and verified"), _RUNS),
     Key("run.kill", "X", "kill", _("kill"), _("Stop this run; asks first"), _RUNS),
     Key("run.snapshot", "S", "snapshot", _("snapshot"), _("Take a snapshot now"), ("run",)),
-    Key("snapshot.pin", "space", "pin", _("pin"), _("Keep the snapshot under the cursor, or let it go"), ("run",)),
+    Key("snapshot.pin", "space", "pin", _("pin"), _("Pin the snapshot at the cursor, or unpin it"), ("run",)),
     Key("snapshot.verify", "v", "verify", _("verify"), _("Read every byte of its snapshots and compare"), ("run",)),
     Key(
         "log.previous",
@@ -111,6 +111,8 @@ TABLE: tuple[Key, ...] = (
     Key("answer.right", "right", "app.focus_next", _("other"), _("To the other answer"), ("question",), palette=False),
     Key("yes", "y", "answer(True)", _("yes"), _("Do it"), ("question",), palette=False),
     Key("no", "n,escape,q", "answer(False)", _("no"), _("Leave everything as it is"), ("question",), palette=False),
+    Key("words.up", "up", "scroll_words(-1)", _("up"), _("Text one line up"), ("question",), False, False),
+    Key("words.down", "down", "scroll_words(1)", _("down"), _("Text one line down"), ("question",), False, False),
     Key("close", "escape,q,question_mark", "dismiss", _("close"), _("Close"), ("notice",), palette=False),
 )
 

@@ -13,11 +13,13 @@ from console.app import TunedeckApp
 from console.bindings import EVERYWHERE, TABLE, Key, bindings, carried
 from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
+from console.screens.export import AskExport
 from console.screens.fleet import FleetScreen
 from console.screens.log import LogScreen
 from console.screens.new_run import NewRunScreen
 from console.screens.node import NodeScreen
 from console.screens.plan import Knobs, PlanScreen
+from console.screens.rollback import RollBack
 from console.screens.run import RunScreen
 from console.screens.runs import RunsScreen
 from console.widgets.lines import Lines
@@ -35,7 +37,7 @@ SCREENS: tuple[type[DeckScreen], ...] = (
 PLACES: dict[str, tuple[type[DOMNode], ...]] = {
     "app": (TunedeckApp,),
     "screen": SCREENS,
-    "question": (Question,),
+    "question": (Question, RollBack, AskExport),
     "notice": (Notice,),
     "table": (Table,),
     "lines": (Lines,),

@@ -380,3 +380,18 @@ async def test_an_export_outside_the_folder_is_refused(tmp_path: Path) -> None:
         await pilot.press("enter")
         await shows(pilot, "which is no place in a folder")
         assert not list(tmp_path.iterdir())
+
+
+async def test_a_long_question_scrolls_and_its_answers_stay_in_sight() -> None:
+    sat, link = started()
+    async with console(sat, (80, 24)) as pilot:
+        await at_ended_run(pilot)
+        many = [f"package-{n} 1.0 → 2.0" for n in range(60)]
+        link().answers[wire.Resume] = wire.Reply("o", True, {**PLAN, "differences": many})
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, Question))
+        await shows(pilot, "Resume it (y)", "package-0")
+        await pilot.press(*["down"] * 40)
+        await shows(pilot, "Resume it (y)", "29.0 MiB to read")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, RunScreen))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -15,8 +16,17 @@ from console.widgets.lines import Lines
 from console.widgets.paint import EMPTY, Line, wrapped
 from console.widgets.panel import entitle
 
+T = TypeVar("T")
 
-class Question(ModalScreen[bool]):
+
+class Asking(ModalScreen[T]):
+    """A question in words that may be longer than the screen."""
+
+    def action_scroll_words(self, by: int) -> None:
+        self.query_one("#words", Lines).scroll_relative(y=by, animate=False)
+
+
+class Question(Asking[bool]):
     """Dismissed with True only when the user said yes."""
 
     BINDINGS = bindings("question")

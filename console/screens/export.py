@@ -13,7 +13,6 @@ from typing import Any
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from agent import wire
@@ -22,9 +21,10 @@ from console.commands.export import MAKING_S, SLICE_S, FromNode
 from console.failure import Failure
 from console.fleet import Run
 from console.format import figure, size
-from console.screens.dialogs import Notice, paragraphs
+from console.screens.base import DeckScreen
+from console.screens.dialogs import Asking, Notice, paragraphs
 from console.screens.figures import number
-from console.screens.steering import SteeringScreen, doubts, name_of, order
+from console.screens.orders import doubts, name_of, order
 from console.session import Session
 from console.strings import _, plural
 from console.transfer import File, Pull
@@ -38,7 +38,7 @@ SETTLE_S = 0.5
 TOLD_S = 30.0
 
 
-def ask_to_export(screen: SteeringScreen, run: Run, chosen: str | None) -> None:
+def ask_to_export(screen: DeckScreen, run: Run, chosen: str | None) -> None:
     """The final result where there is one, else a snapshot."""
     source = chosen or (None if run.state.reason == "completed" else NEWEST)
 
@@ -57,12 +57,12 @@ def what(source: str | None) -> str:
     return _("the newest snapshot") if source == NEWEST else _("snapshot {name}").format(name=source)
 
 
-class AskExport(ModalScreen["Path | None"]):
+class AskExport(Asking["Path | None"]):
     """Dismissed with the folder on this machine that it is to come to."""
 
     BINDINGS = bindings("question")
 
-    def __init__(self, screen: SteeringScreen, run: Run, source: str | None) -> None:
+    def __init__(self, screen: DeckScreen, run: Run, source: str | None) -> None:
         super().__init__()
         where = {"what": what(source), "run": run.state.run, "node": run.node}
         first = _("Export {what} of {run} on {node} to this machine?").format(**where)
@@ -149,7 +149,7 @@ class Transfer:
                 self.outcome.set_result(Failure(_("the transfer has broken down inside tunedeck")))
 
 
-def fetch(screen: SteeringScreen, run: Run, made: dict[str, Any], folder: Path) -> None:
+def fetch(screen: DeckScreen, run: Run, made: dict[str, Any], folder: Path) -> None:
     session = screen.desk.session
     if session is None:
         return
@@ -181,7 +181,7 @@ def begin(session: Session, run: Run, made: dict[str, Any], folder: Path) -> Tra
     return transfer
 
 
-def refused(screen: SteeringScreen, run: Run, failure: Failure) -> None:
+def refused(screen: DeckScreen, run: Run, failure: Failure) -> None:
     title = _("{run} was not exported").format(run=run.state.run)
     screen.app.push_screen(Notice(title, failure.message, failure.hint))
 

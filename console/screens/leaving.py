@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from console.fleet import Run
 from console.screens.dialogs import Question
-from console.screens.steering import at_step
+from console.screens.orders import at_step
 from console.strings import _
 
 

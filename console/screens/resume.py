@@ -9,8 +9,9 @@ from console.commands.resume import NEWEST, question
 from console.commands.snapshots import READ_S
 from console.fleet import Run
 from console.format import duration, size
+from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
-from console.screens.steering import SteeringScreen, name_of, order
+from console.screens.orders import name_of, order
 from console.strings import _
 
 MEANINGS = {
@@ -21,13 +22,13 @@ MEANINGS = {
 }
 
 
-def check_resume(screen: SteeringScreen, run: Run, chosen: str | None) -> None:
+def check_resume(screen: DeckScreen, run: Run, chosen: str | None) -> None:
     label = _("checking {name} on {node}").format(name=name_of(run), node=run.node)
     body = wire.Resume(run.state.run, chosen or NEWEST, check=True)
     order(screen, run, label, body, lambda plan: ask_to_resume(screen, run, plan), READ_S)
 
 
-def ask_to_resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
+def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
     """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
     if not sound(plan):
         said = _("{node} sent something that is no plan for a resume").format(node=run.node)
@@ -58,8 +59,8 @@ def sound(plan: dict[str, Any]) -> bool:
 def words(run: Run, plan: dict[str, Any]) -> list[str]:
     """Everything the preflight found, most important first."""
     label = str(plan.get("label"))
-    text = [question(run, plan, fork=False), MEANINGS.get(label, label)]
-    text += [f"  {difference}" for difference in plan.get("differences") or ()]
+    differences = "; ".join(map(str, plan["differences"]))
+    text = [question(run, plan, fork=False), f"{MEANINGS.get(label, label)} {differences}"]
     if plan.get("open"):
         text.append(_("Compared only when it starts: {names}.").format(names=", ".join(map(str, plan["open"]))))
     text += [_("Not usable: {reason}.").format(reason=reason) for reason in plan.get("refused") or ()]
@@ -68,7 +69,7 @@ def words(run: Run, plan: dict[str, Any]) -> list[str]:
     return [*text, _("{size} to read").format(size=size(plan.get("bytes"))) + about + "."]
 
 
-def resume(screen: SteeringScreen, run: Run, plan: dict[str, Any]) -> None:
+def resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
     label = _("resuming {name} on {node}").format(name=name_of(run), node=run.node)
 
     def started(result: dict[str, Any]) -> None:

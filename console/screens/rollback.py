@@ -10,17 +10,17 @@ from typing import Any
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from agent import wire
 from console.bindings import bindings
 from console.fleet import History, Run
 from console.format import count
+from console.screens.base import DeckScreen
 from console.screens.branches import abandoned, leads, present
-from console.screens.dialogs import paragraphs
+from console.screens.dialogs import Asking, paragraphs
+from console.screens.orders import at_step, doubts, name_of, order, tell
 from console.screens.shelf import Shelf
-from console.screens.steering import SteeringScreen, at_step, doubts, name_of, order, tell
 from console.strings import _, plural
 from console.widgets.choice import Choice
 from console.widgets.lines import Lines
@@ -46,7 +46,7 @@ class Wish:
         return where | rate | ({"skip_data": True} if self.skip_data else {})
 
 
-def ask_to_roll_back(screen: SteeringScreen, run: Run, shelf: Shelf, history: History, chosen: str | None) -> None:
+def ask_to_roll_back(screen: DeckScreen, run: Run, shelf: Shelf, history: History, chosen: str | None) -> None:
     def roll_back(wish: Wish | None) -> None:
         if wish is not None:
             label = _("rolling {name} on {node} back").format(name=name_of(run), node=run.node)
@@ -56,14 +56,12 @@ def ask_to_roll_back(screen: SteeringScreen, run: Run, shelf: Shelf, history: Hi
     screen.app.push_screen(RollBack(screen, run, shelf, history, chosen), roll_back)
 
 
-class RollBack(ModalScreen["Wish | None"]):
+class RollBack(Asking["Wish | None"]):
     """Dismissed with a Wish only when the user said yes."""
 
     BINDINGS = bindings("question")
 
-    def __init__(
-        self, screen: SteeringScreen, run: Run, shelf: Shelf, history: History, chosen: str | None = None
-    ) -> None:
+    def __init__(self, screen: DeckScreen, run: Run, shelf: Shelf, history: History, chosen: str | None = None) -> None:
         super().__init__()
         self.behind, self.run, self.shelf, self.history = screen, run, shelf, history
         self.chosen = shelf.named(chosen) or self.newest(run.state.step or 0)

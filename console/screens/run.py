@@ -17,8 +17,9 @@ from console.screens.describe import event_lines
 from console.screens.desk import Desk
 from console.screens.figures import run_figures
 from console.screens.log import LogScreen, log_lines, next_rank, rank_name
+from console.screens.orders import allowed, order
 from console.screens.shelf import VERIFY_S, Shelf
-from console.screens.steering import SteeringScreen, allowed, order
+from console.screens.steering import SteeringScreen
 from console.screens.timeline import Timeline, explained
 from console.strings import _, plural
 from console.widgets.chart import Chart, Curve
