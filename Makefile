@@ -11,10 +11,10 @@ demo: $(VENV)/.ready
 	@$(BIN)/tunedeck demo
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-all: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m slow
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

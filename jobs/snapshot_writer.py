@@ -105,4 +105,5 @@ def remove(snapshot: Snapshot) -> None:
     """Out of sight first, by rename: half a snapshot is never seen under its name."""
     gone = snapshot.path.with_name(f"{_PRUNED}{snapshot.name}")
     snapshot.path.rename(gone)
+    durable.sync_folder(gone.parent)  # else a power cut may bring the name back after its files are gone
     shutil.rmtree(gone, ignore_errors=True)
