@@ -302,7 +302,7 @@ async def test_an_export_that_arrives_damaged_is_no_success(tmp_path: Path) -> N
         assert [entry.name for entry in (tmp_path / "mine").iterdir()] == [".tunedeck-partial"]
 
 
-@pytest.mark.parametrize("kind", ["busy-gpus", "does-not-fit"])
+@pytest.mark.parametrize("kind", ["busy-gpus", "does-not-fit", "stale-gpus", "full-disk"])
 async def test_a_launch_may_be_forced_where_the_node_only_has_doubts(kind: str) -> None:
     sat = sitting("node1", runs=False, demo=True)
 
@@ -315,7 +315,7 @@ async def test_a_launch_may_be_forced_where_the_node_only_has_doubts(kind: str) 
         await until(pilot, lambda: app_of(pilot).screen.query(SpecEditor))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app_of(pilot).screen, Question))
-        await shows(pilot, "Launch faults-lora on node1 anyway?", "2 GPUs wanted, 1 free", "memory")
+        await shows(pilot, "Launch faults-lora on node1 anyway?", "2 GPUs wanted, 1 free")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app_of(pilot).screen, NewRunScreen))
         await pilot.press("ctrl+s")

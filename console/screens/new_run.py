@@ -34,6 +34,8 @@ FILE_LIMIT_BYTES = 256 * 1024
 FORCEABLE = {
     "busy-gpus": _("Whoever uses these GPUs may run out of memory through it, and so may this run."),
     "does-not-fit": _("It will most likely end with out of memory."),
+    "stale-gpus": _("Nobody knows who uses these GPUs now."),
+    "full-disk": _("Its snapshots and logs may find no room."),
 }
 """Refusals that the user may overrule, and what that risks"""
 
