@@ -318,8 +318,7 @@ def test_other_uids_are_refused_by_the_daemon(node: Node) -> None:
     code = (
         "import os, socket, sys; os.setgid(65534); os.setuid(65534)\n"
         "s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1])\n"
-        "s.sendall(sys.argv[2].encode() + b'\\n')\n"
-        "try: print(s.recv(100))\n"
+        "try: s.sendall(sys.argv[2].encode() + b'\\n'); print(s.recv(100))\n"
         "except (ConnectionResetError, BrokenPipeError): print(b'')\n"
     )
     hello = codec.encode(bridge.own_bridge(False)).decode().strip()
