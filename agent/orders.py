@@ -121,7 +121,7 @@ class OrderBook:
     def note(self, order: Order, operator: str, reply: Reply) -> None:
         """Who did what, with which outcome."""
         body = order.body
-        verb = body.verb if isinstance(body, wire.Steer) else type(body).__name__.lower()
+        verb = verb_of(body)
         run = getattr(body, "run", None) or reply.result.get("run")
         outcome = "done" if reply.ok else reply.error
         entry = {"unix": time.time(), "operator": operator, "verb": verb, "run": run, "outcome": outcome}
@@ -160,3 +160,10 @@ def outcome(order: Order, task: asyncio.Task[Reply]) -> Reply:
         return task.result()
     LOG.error("order %s failed", order, exc_info=fault)
     return Reply(order.id, False, error=f"the agent failed: {type(fault).__name__}: {fault}", hint="See serve.log.")
+
+
+def verb_of(body: wire.Body) -> str:
+    """What the trail calls it. A check starts nothing and must not read as if it had."""
+    if isinstance(body, wire.Resume) and body.check:
+        return "check resume"
+    return body.verb if isinstance(body, wire.Steer) else type(body).__name__.lower()

@@ -18,7 +18,7 @@ from agent.following import Followed
 from agent.interpreters import Interpreter
 from agent.journal import Journal
 from agent.node import Machine
-from agent.orders import OrderBook
+from agent.orders import OrderBook, verb_of
 from agent.preflight import Badge, Versions
 from agent.probe import Probe
 from agent.records import describe
@@ -265,3 +265,9 @@ async def test_the_book_of_orders_stays_small_and_still_knows_the_latest(
     assert "o-19" in book.replies and "o-3" not in book.replies and len(book.replies) <= 6
     again = OrderBook(node.state, book.desk, events)
     assert again.replies["o-19"] == book.replies["o-19"]
+
+
+def test_a_check_does_not_read_like_a_resume_in_the_trail() -> None:
+    assert verb_of(wire.Resume("run-1", check=True)) == "check resume"
+    assert verb_of(wire.Resume("run-1")) == "resume"
+    assert verb_of(wire.Steer("run-1", "rollback")) == "rollback"
