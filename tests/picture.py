@@ -26,16 +26,15 @@ def svg(ansi: str, title: str) -> str:
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in lines:
         console.print(line, overflow="crop")
-    return console.export_svg(title=title)
+    # the font rich names is fetched from the web, which a converter does not do
+    return console.export_svg(title=title).replace("Fira Code", "DejaVu Sans Mono")
 
 
 def main(argv: list[str]) -> None:
     target, out = argv[0], Path(argv[1])
     drawn = svg(capture(target, argv[2] if len(argv) > 2 else None), "tunedeck")
-    if out.suffix == ".png":
-        import cairosvg
-
-        cairosvg.svg2png(bytestring=drawn.encode(), write_to=str(out), scale=1.0)
+    if out.suffix == ".png":  # librsvg takes each character from a font that has it; braille needs that
+        subprocess.run(["rsvg-convert", "-o", str(out)], input=drawn.encode(), check=True)
     else:
         out.write_text(drawn, encoding="utf-8")
 
