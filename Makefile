@@ -24,6 +24,9 @@ check: $(VENV)/.ready-dev
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.bench.start --bar
+	$(BIN)/python -m tests.bench.rollback --bar
+	$(BIN)/python -m tests.bench.snapshot --bar
+	$(BIN)/python -m tests.bench.triage --bar
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
