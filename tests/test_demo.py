@@ -53,7 +53,9 @@ class Terminal:
         self.name, self.socket = name, str(folder / "tmux")
         command = " ".join([*TUNEDECK, "demo", "--folder", str(folder), "--steps", "500"])
         size = ["-x", str(width), "-y", str(height)]
-        self.tmux("new-session", "-d", "-s", name, *size, f"cd {ROOT} && {command}; echo left; exec sleep 600")
+        # COLUMNS and LINES, which test runners set, would overrule the terminal
+        shell = f"cd {ROOT} && env -u COLUMNS -u LINES {command}; echo left; exec sleep 600"
+        self.tmux("new-session", "-d", "-s", name, *size, shell)
 
     def tmux(self, *words: str) -> str:
         argv = ["tmux", "-S", self.socket, *words]
@@ -107,12 +109,17 @@ def test_launch_lose_the_console_find_the_run_again_and_end_it(folder: Path) -> 
         second.until(lambda text: "tunedeck  Runs" in text and "training" in text)
         second.press("Enter")
         second.until(lambda text: "tunedeck  Run  " in text and step_of(text) > reached)
+        second.press("l")
+        second.until(lambda text: "tunedeck  Log" in text)
+        second.press("g")
         second.until(lambda text: "step 1/500" in text)  # the log from before the kill is there
+        second.press("Escape")
+        second.until(lambda text: "tunedeck  Run  " in text)
         second.press("X")
         question = second.until(lambda text: "Kill" in text and "node1" in text)
         assert "step" in question
         second.press("y")
-        second.until(lambda text: "stopped" in text)
+        second.until(lambda text: "◼ stopped" in text)
         assert [line for line in processes_of(folder) if "train.py" in line] == []
         second.press("q")
         second.until(lambda text: "no process is left" in text)
