@@ -462,6 +462,7 @@ def main() -> None:
     parser.add_argument("--lane", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if given.lane:
         return lane(given.home, given.lane, given.kills, given.seed)
     kills = FULL if given.full else BAR if given.bar else given.kills
@@ -471,9 +472,14 @@ def main() -> None:
     with TemporaryDirectory(prefix="chaos-") as name:
         second = kills // TWO_RANKS_SHARE
         lanes = [start(Path(name), at, at + 1, part, given.seed) for at, part in enumerate((kills - second, second))]
-        for one in lanes:
-            said, _ = one.communicate()
-            outcomes += [Outcome(**raw) for raw in json.loads(said or "[]")]
+        try:
+            for one in lanes:
+                said, _ = one.communicate()
+                outcomes += [Outcome(**raw) for raw in json.loads(said or "[]")]
+        finally:
+            for one in lanes:  # a lane ends its node itself
+                one.terminate()
+                one.wait()
     print(table(outcomes))
     for outcome in outcomes:
         if not outcome.good:
