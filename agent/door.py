@@ -122,6 +122,16 @@ def holder(path: Path) -> int | None:
 
 def peer_uid(connection: socket.socket) -> int:
     """Uid of the process at the other end, told by the kernel."""
+    return _credentials(connection)[1]
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Its pid, told likewise: the one answer that nobody can leave behind in a file."""
+    return _credentials(connection)[0]
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid)"""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    uid: int = CREDENTIALS.unpack(raw)[1]
-    return uid
+    pid, uid, gid = CREDENTIALS.unpack(raw)
+    return pid, uid, gid

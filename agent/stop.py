@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import socket
 import time
 
 from agent.attach import knock
-from agent.door import CREDENTIALS, Door
+from agent.door import Door, peer_pid
 from agent.refusal import Refusal
 from agent.state import StateFolder
 from jobs.identity import ProcessIdentity
@@ -33,10 +32,3 @@ def stop(state: StateFolder) -> int:
             raise Refusal(f"the agent (pid {daemon.pid}) does not end", f"See {state.log}.")
         time.sleep(0.02)
     return 0
-
-
-def peer_pid(connection: socket.socket) -> int:
-    """Pid of the process at the other end, told by the kernel: the one answer nobody can leave behind in a file."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid: int = CREDENTIALS.unpack(raw)[0]
-    return pid
