@@ -54,7 +54,7 @@ class Terminal:
         command = " ".join([*TUNEDECK, "demo", "--folder", str(folder), "--steps", "500"])
         size = ["-x", str(width), "-y", str(height)]
         # COLUMNS and LINES, which test runners set, would overrule the terminal
-        shell = f"cd {ROOT} && env -u COLUMNS -u LINES {command}; echo left; exec sleep 600"
+        shell = f"cd {ROOT} && env -u COLUMNS -u LINES {command}; echo THE CONSOLE HAS ENDED; exec sleep 600"
         self.tmux("new-session", "-d", "-s", name, *size, shell)
 
     def tmux(self, *words: str) -> str:
@@ -97,7 +97,7 @@ def test_launch_lose_the_console_find_the_run_again_and_end_it(folder: Path) -> 
         first.press("C-s")
         reached = step_of(first.until(lambda text: step_of(text) >= 3, 400))
         os.kill(console_process(folder).pid, signal.SIGKILL)
-        first.until(lambda text: "left" in text)
+        first.until(lambda text: "THE CONSOLE HAS ENDED" in text)
     finally:
         first.close()
     assert any("train.py" in line for line in processes_of(folder)), "the run must not notice that its console is gone"
@@ -122,7 +122,7 @@ def test_launch_lose_the_console_find_the_run_again_and_end_it(folder: Path) -> 
         second.until(lambda text: "◼ stopped" in text)
         assert [line for line in processes_of(folder) if "train.py" in line] == []
         second.press("q")
-        second.until(lambda text: "no process is left" in text)
+        second.until(lambda text: "no process is left" in text and "THE CONSOLE HAS ENDED" in text)
     finally:
         second.close()
     assert processes_of(folder) == []
