@@ -13,6 +13,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar, Union, cast
 
 LINE_LIMIT_BYTES = 4 * 1024 * 1024
@@ -20,6 +21,7 @@ DEPTH_LIMIT = 32
 
 JSON = Any  # what json.loads can return; spelled out it would only repeat the json module's own contract
 T = TypeVar("T")
+Reader = Callable[[JSON], Any]
 
 ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -29,6 +31,9 @@ ESCAPES = re.compile(
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 FLOAT_TAG = "~float"  # JSON has no NaN; Python's own spelling of it would break every other reader
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+USUAL_DEPTH = 8
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Malformed(ValueError):
@@ -46,12 +51,7 @@ def clean(text: str) -> str:
 
 def encode(message: Any) -> bytes:
     """One line with its newline: the dataclass's fields plus its class name under "t"."""
-    return (
-        json.dumps(pack(message), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
-            "utf-8", "surrogatepass"
-        )
-        + b"\n"
-    )
+    return ENCODER.encode(pack(message)).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def pack(value: Any) -> JSON:
@@ -76,7 +76,20 @@ def parse(line: bytes) -> JSON:
         raw = json.loads(line.decode("utf-8", "replace"), parse_constant=NON_FINITE.get)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {type(error).__name__}") from error
-    return sanitise(raw, 0)
+    return raw if harmless(line) else sanitise(raw, 0)
+
+
+def harmless(line: bytes) -> bool:
+    """Whether valid JSON of these bytes needs no look at its parts: nothing to clean, no tagged float, not deep.
+
+    JSON allows one raw control character in strings, DEL; without backslashes every second quote ends a string.
+    """
+    if not line.isascii() or b"\\" in line or b"\x7f" in line or FLOAT_TAG.encode() in line:
+        return False
+    brackets = b"".join(line.split(b'"')[::2]).translate(None, NO_BRACKETS)
+    for _level in range(USUAL_DEPTH):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return not brackets
 
 
 def sanitise(value: JSON, depth: int) -> JSON:
@@ -98,102 +111,114 @@ def unpack(kind: type[T], raw: JSON) -> T:
     if not isinstance(raw, dict):
         raise Malformed(f"{kind.__name__} expected, got {type(raw).__name__}")
     values = {}
-    fields: dict[str, tuple[Any, bool]] = shape(cast(Any, kind))
-    for name, (hint, required) in fields.items():
+    fields: dict[str, Field] = shape(cast(Any, kind))
+    for name, field in fields.items():
         if name in raw:
-            values[name] = convert(hint, raw[name], f"{kind.__name__}.{name}")
-        elif required:
-            raise Malformed(f"{kind.__name__}.{name} is missing")
+            values[name] = field.read(raw[name])
+        elif field.required:
+            raise Malformed(f"{field.where} is missing")
     return kind(**values)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    where: str
+    hint: Any
+    required: bool
+    read: Reader
+
+
 @functools.cache
-def shape(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Field name to (type, required) of a dataclass."""
+def shape(kind: Any) -> dict[str, Field]:
+    """The fields of a dataclass by name."""
     hints = typing.get_type_hints(kind)
     return {
-        f.name: (hints[f.name], f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
+        f.name: Field(
+            where := f"{kind.__name__}.{f.name}",
+            hints[f.name],
+            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
+            reader(hints[f.name], where),
+        )
         for f in dataclasses.fields(kind)
     }
 
 
 def convert(hint: Any, raw: JSON, where: str) -> Any:
     """`raw` checked against one type hint; ints are accepted where floats are due. Raises Malformed."""
+    return reader(hint, where)(raw)
+
+
+@functools.cache
+def reader(hint: Any, where: str) -> Reader:
+    """`convert` for one hint, which is looked at once and not again with every message."""
     origin = typing.get_origin(hint)
     if hint is Any:
-        return raw
+        return lambda raw: raw
     if origin in (Union, types.UnionType):
-        return one_of(typing.get_args(hint), raw, where)
+        return one_of(typing.get_args(hint), where)
     if origin in (list, tuple):
+        return sequence(origin, reader(typing.get_args(hint)[0], where), where)
+    if origin is dict:
+        return mapping(reader(typing.get_args(hint)[1], where), where)
+    if dataclasses.is_dataclass(hint):
+        return functools.partial(unpack, cast("type[Any]", hint))
+    return number(where) if hint is float else plain(hint, where)
+
+
+def sequence(kind: Any, inner: Reader, where: str) -> Reader:
+    def read(raw: JSON) -> Any:
         if not isinstance(raw, list):
             raise Malformed(f"{where}: list expected")
-        inner = typing.get_args(hint)[0]
-        return origin(convert(inner, item, where) for item in raw)
-    if origin is dict:
+        return kind(map(inner, raw))
+
+    return read
+
+
+def mapping(inner: Reader, where: str) -> Reader:
+    def read(raw: JSON) -> Any:
         if not isinstance(raw, dict):
             raise Malformed(f"{where}: mapping expected")
-        inner = typing.get_args(hint)[1]
-        return {key: convert(inner, item, where) for key, item in raw.items()}
-    if dataclasses.is_dataclass(hint):
-        return unpack(cast("type[Any]", hint), raw)
-    if hint is float and isinstance(raw, (int, float)) and not isinstance(raw, bool):
-        return float(raw) if abs(raw) < 1e308 or isinstance(raw, float) else math.inf
-    if isinstance(raw, hint) and (hint is bool or not isinstance(raw, bool)):
-        return raw
-    raise Malformed(f"{where}: {getattr(hint, '__name__', hint)} expected, got {type(raw).__name__}")
+        return {key: inner(item) for key, item in raw.items()}
+
+    return read
 
 
-def one_of(options: tuple[Any, ...], raw: JSON, where: str) -> Any:
-    if raw is None and type(None) in options:
-        return None
-    options = tuple(option for option in options if option is not type(None))
-    tagged: dict[str, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
-    if isinstance(raw, dict) and raw.get("t") in tagged:
-        return unpack(tagged[raw["t"]], raw)
-    for option in options:
-        if option not in tagged.values():
+def number(where: str) -> Reader:
+    def read(raw: JSON) -> float:
+        if isinstance(raw, float):
+            return raw
+        if not isinstance(raw, int) or isinstance(raw, bool):
+            raise Malformed(f"{where}: float expected, got {type(raw).__name__}")
+        return float(raw) if abs(raw) < 1e308 else math.inf
+
+    return read
+
+
+def plain(kind: Any, where: str) -> Reader:
+    def read(raw: JSON) -> Any:
+        if isinstance(raw, kind) and (kind is bool or not isinstance(raw, bool)):
+            return raw
+        raise Malformed(f"{where}: {getattr(kind, '__name__', kind)} expected, got {type(raw).__name__}")
+
+    return read
+
+
+def one_of(options: tuple[Any, ...], where: str) -> Reader:
+    """Dataclasses by their tag; of the others the first that fits."""
+    tagged = {o.__name__: reader(o, where) for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
+    others = [reader(o, where) for o in options if o is not type(None) and getattr(o, "__name__", "") not in tagged]
+    none = type(None) in options
+
+    def read(raw: JSON) -> Any:
+        if raw is None and none:
+            return None
+        if isinstance(raw, dict) and isinstance(tag := raw.get("t"), str) and tag in tagged:
+            return tagged[tag](raw)
+        for other in others:
             try:
-                return convert(option, raw, where)
+                return other(raw)
             except Malformed:
                 continue
-    raise Malformed(f"{where}: none of {[getattr(o, '__name__', o) for o in options]}")
+        raise Malformed(f"{where}: none of {[getattr(o, '__name__', o) for o in options]}")
 
-
-def difference(old: JSON, new: JSON, path: tuple[str, ...] = ()) -> tuple[dict[str, JSON], list[list[str]]]:
-    """What changed between two nested dicts with string keys: (changed leaves, nested alike; paths that are gone).
-
-    Lists and scalars count as leaves. `apply_difference(old, *difference(old, new)) == new`.
-    """
-    changed: dict[str, JSON] = {}
-    gone = [[*path, key] for key in old if key not in new]
-    for key, value in new.items():
-        before = old.get(key)
-        if key in old and isinstance(value, dict) and isinstance(before, dict) and value and before:
-            inner, lost = difference(before, value, (*path, key))
-            gone += lost
-            if inner:
-                changed[key] = inner
-        elif key not in old or before != value or type(before) is not type(value):
-            changed[key] = value
-    return changed, gone
-
-
-def apply_difference(old: JSON, changed: dict[str, JSON], gone: list[list[str]]) -> dict[str, JSON]:
-    """The state after a difference; `old` is left as it was."""
-    merged = merge(old, changed)
-    for path in gone:
-        parent: JSON = merged
-        for key in path[:-1]:
-            parent = parent.get(key) if isinstance(parent, dict) else None
-        if isinstance(parent, dict) and path:
-            parent.pop(path[-1], None)
-    return merged
-
-
-def merge(old: JSON, changed: dict[str, JSON]) -> dict[str, JSON]:
-    merged = {key: merge(value, {}) if isinstance(value, dict) else value for key, value in old.items()}
-    for key, value in changed.items():
-        before = merged.get(key)
-        nested = isinstance(value, dict) and isinstance(before, dict) and value and before
-        merged[key] = merge(before, value) if nested else value
-    return merged
+    return read

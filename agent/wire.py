@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.codec import JSON, Malformed, apply_difference, clean, convert, difference, encode, pack, parse, unpack
+from agent.codec import JSON, Malformed, clean, convert, encode, pack, parse, unpack
+from agent.difference import amend, apply_difference, difference, renewed
 from jobs import VERSION
 
 PROTOCOL = 1
@@ -435,6 +436,7 @@ __all__ = [
     "SnapshotState",
     "Steer",
     "Welcome",
+    "amend",
     "apply_difference",
     "clean",
     "difference",
@@ -443,6 +445,7 @@ __all__ = [
     "pack",
     "read_from_agent",
     "read_from_console",
+    "renewed",
     "strip_tags",
     "to_tree",
 ]

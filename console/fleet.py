@@ -123,9 +123,12 @@ class Node:
         if not level.keyframe and (self.broken or level.n != self.level + 1):
             self.broken = True
             return
-        self.tree = level.changed if level.keyframe else wire.apply_difference(self.tree, level.changed, level.gone)
-        if level.keyframe or level.changed or level.gone:
+        if level.keyframe:
+            self.tree = level.changed
             self.state = wire.from_tree(self.tree)
+        else:
+            wire.amend(self.tree, level.changed, level.gone)
+            self.state = wire.renewed(self.state, self.tree, level.changed, level.gone)
         self.level, self.level_at, self.broken = level.n, now, False
         self.clock_offset_s = level.unix_s - unix
 

@@ -97,6 +97,52 @@ def test_a_difference_applied_gives_the_new_state(old: dict[str, object], new: d
     assert repr(old) == before
 
 
+CARDS = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.builds(
+        wire.Gpu,
+        uuid=st.just("u"),
+        index=st.integers(0, 3),
+        power_w=st.none() | st.floats(allow_nan=False),
+        throttle=st.lists(TEXT, max_size=2).map(tuple),
+        processes=st.lists(st.builds(wire.GpuProcess, pid=st.integers(1, 9)), max_size=2).map(tuple),
+    ),
+    max_size=3,
+)
+STATES = st.builds(
+    wire.NodeState,
+    host=st.builds(wire.Host, hostname=TEXT, disks=st.sampled_from([(), (wire.Disk("/", 2, 1),)])),
+    gpus=CARDS,
+    runs=st.dictionaries(TEXT, st.builds(wire.RunState, run=TEXT, name=TEXT, phase=TEXT), max_size=2),
+)
+
+
+@given(STATES, STATES)
+def test_records_follow_a_difference_without_being_read_anew(old: wire.NodeState, new: wire.NodeState) -> None:
+    tree, (changed, gone) = wire.to_tree(old), wire.difference(wire.to_tree(old), wire.to_tree(new))
+    wire.amend(tree, changed, gone)
+    assert tree == wire.to_tree(new)
+    assert wire.renewed(old, tree, changed, gone) == new
+
+
+@given(STATES, TREE, st.lists(st.lists(TEXT, max_size=3), max_size=3))
+def test_hostile_differences_give_what_the_whole_tree_gives(
+    old: wire.NodeState, changed: dict[str, object], gone: list[list[str]]
+) -> None:
+    tree = wire.to_tree(old)
+    changed = {"gpus": changed, "host": changed, **changed}
+    wire.amend(tree, changed, gone)
+    assert tree == wire.apply_difference(wire.to_tree(old), changed, gone)
+    try:
+        expected: wire.NodeState | None = wire.from_tree(tree)
+    except wire.Malformed:
+        expected = None
+    try:
+        assert wire.renewed(old, tree, changed, gone) == expected
+    except wire.Malformed:
+        assert expected is None
+
+
 def test_a_node_state_survives_tree_and_difference() -> None:
     gpu = wire.Gpu("GPU-1", 0, "SIMULATED H100", memory_total_bytes=80, processes=(wire.GpuProcess(5, run="r"),))
     first = wire.NodeState(wire.Host("n1", disks=(wire.Disk("/", 10, 5),)), {"GPU-1": gpu})
