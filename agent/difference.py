@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from agent.codec import JSON, shape, unpack
 
 T = TypeVar("T")
 Path = Sequence[str]
+Renewal = Callable[[Any, JSON, JSON, Sequence[Path]], Any]
 
 
 def difference(old: JSON, new: JSON, path: tuple[str, ...] = ()) -> tuple[dict[str, JSON], list[list[str]]]:
@@ -76,17 +78,31 @@ def renewed(old: T, tree: JSON, changed: dict[str, JSON], gone: Sequence[Path]) 
     Raises Malformed.
     """
     kind = cast(Any, type(old))
-    fields, values = shape(kind), {}
-    for name in {*changed, *(path[0] for path in gone if path)} & fields.keys():
-        if name not in tree:
-            return cast(T, unpack(kind, tree))
-        value, inner = changed.get(name, {}), [path[1:] for path in gone if path and path[0] == name]
-        values[name] = part(kind, name)(getattr(old, name), tree[name], value, inner)
-    return cast(T, dataclasses.replace(cast(Any, old), **values)) if values else old
+    if not tree.keys() >= places(kind)[0].keys():
+        return cast(T, unpack(kind, tree))
+    numbers, every, renewals = places(kind)
+    values = None
+    for name in changed if not gone else {*changed, *(path[0] for path in gone if path)}:
+        if name in numbers:
+            values = values or list(every(old))
+            i = numbers[name]
+            values[i] = renewals[i](values[i], tree[name], changed.get(name, {}), below(gone, name))
+    return old if values is None else cast(T, kind(*values))
+
+
+def below(gone: Sequence[Path], name: str) -> Sequence[Path]:
+    return gone and [path[1:] for path in gone if path and path[0] == name]
 
 
 @functools.cache
-def part(kind: Any, name: str) -> Any:
+def places(kind: Any) -> tuple[dict[str, int], Callable[[Any], tuple[Any, ...]], list[Renewal]]:
+    """Of a dataclass: each field's number, what takes all values of a record in one go, how each field is renewed."""
+    names = list(shape(kind))
+    every = operator.attrgetter(*names) if len(names) > 1 else lambda record: (getattr(record, names[0]),)
+    return {name: i for i, name in enumerate(names)}, every, [part(kind, name) for name in names]
+
+
+def part(kind: Any, name: str) -> Renewal:
     """How one field of a record is renewed: (old, tree, changed, gone) → new."""
     field = shape(kind)[name]
     inner = typing.get_args(field.hint)[1:] if typing.get_origin(field.hint) is dict else ()
@@ -102,10 +118,9 @@ def part(kind: Any, name: str) -> Any:
     def by_key(old: Any, tree: JSON, changed: JSON, gone: Sequence[Path]) -> Any:
         if not isinstance(changed, dict) or not isinstance(tree, dict) or not (changed or gone):
             return field.read(tree)
-        touched = {*changed, *(path[0] for path in gone if path)}
-        new = {key: value for key, value in old.items() if key in tree}
-        for key in touched & tree.keys():
-            item, lost = changed.get(key, {}), [path[1:] for path in gone if path and path[0] == key]
+        new = {key: value for key, value in old.items() if key in tree} if gone else dict(old)
+        for key in changed if not gone else {*changed, *(path[0] for path in gone if path)} & tree.keys():
+            item, lost = changed.get(key, {}), below(gone, key)
             nested = key in old and isinstance(item, dict) and isinstance(tree[key], dict) and (item or lost)
             new[key] = renewed(old[key], tree[key], item, lost) if nested else unpack(cast(Any, records), tree[key])
         return new

@@ -44,6 +44,7 @@ def hang_up(connections: Sequence[Connection]) -> None:
             with contextlib.suppress(OSError):
                 connection.pipe.shutdown(socket.SHUT_RDWR)  # wakes the reading thread, which would linger for POLL_S
         connection.close()
+        connection.pipe.close()  # which it leaves open if it was never started
 
 
 def _signatures(kind: str) -> tuple[str, ...]:

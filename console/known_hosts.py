@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import fnmatch
+import functools
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +51,24 @@ class Verdict:
     where: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The entries of one file. Going through a thousand lines for each of a thousand nodes would take seconds."""
+
+    plain: Mapping[str, list[tuple[int, Entry]]]
+    """By name in lower case, with their line numbers"""
+    patterns: list[tuple[int, Entry]]
+    """Those that only `covers` can judge: hashed names, wildcards"""
+
+    def covering(self, name: str) -> list[Entry]:
+        """In the order of the file."""
+        found = self.plain.get(name.lower(), []) + [one for one in self.patterns if one[1].covers(name)]
+        return [entry for _number, entry in sorted(found, key=lambda one: one[0])]
+
+
 class KnownHosts:
     def __init__(self, files: Iterable[Path]) -> None:
-        self.entries = [entry for file in files for entry in read(file)]
+        self.listings = [listing(file) for file in files]
 
     def judge(self, name: str, port: int, blob: bytes) -> Verdict:
         """What the files say of a key offered by a host. Revoked goes before known, known before changed."""
@@ -76,7 +92,7 @@ class KnownHosts:
 
     def _covering(self, name: str, port: int) -> list[Entry]:
         full = listed_name(name, port)
-        return [entry for entry in self.entries if entry.covers(full)]
+        return [entry for listing in self.listings for entry in listing.covering(full)]
 
 
 def listed_name(name: str, port: int) -> str:
@@ -88,14 +104,29 @@ def fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
 
 
-def read(file: Path) -> list[Entry]:
+def listing(file: Path) -> Listing:
     """The entries of a file; none if it cannot be read. Lines that make no sense are skipped, as ssh does."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        status = file.stat()
+        return _listing(file, (status.st_mtime_ns, status.st_size, status.st_ino))
     except OSError:
-        return []
-    found = [_entry(line.split(), f"{file}:{number}") for number, line in enumerate(lines, 1)]
-    return [entry for entry in found if entry]
+        return Listing({}, [])
+
+
+@functools.lru_cache(16)
+def _listing(file: Path, _version: tuple[int, ...]) -> Listing:
+    plain: dict[str, list[tuple[int, Entry]]] = {}
+    patterns = []
+    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        entry = _entry(line.split(), f"{file}:{number}")
+        if entry is None:
+            continue
+        if any(sign in entry.names for sign in "*?!|"):
+            patterns.append((number, entry))
+        else:
+            for name in set(entry.names.lower().split(",")):
+                plain.setdefault(name, []).append((number, entry))
+    return Listing(plain, patterns)
 
 
 def append(file: Path, name: str, port: int, kind: str, blob: bytes) -> None:

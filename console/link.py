@@ -1,19 +1,21 @@
 """The link to one node, kept up for as long as the console is open.
 
-A link lives on its own daemon thread and tells what it hears into an inbox: `(node, message)`, where a message is one
-of the agent's or a LinkView. It reconnects by itself, goes on with the events where it left off, and sends orders again
-under the id they had, which the node answers without doing anything twice. Nothing that a caller does here waits.
+A link calls its node on a daemon thread of its own; while they talk it takes turns with all other links on one thread.
+What it hears it tells into an inbox: `(node, message)`, where a message is one of the agent's or a LinkView. It
+reconnects by itself, goes on with the events where it left off, and sends orders again under the id they had, which the
+node answers without doing anything twice. Nothing that a caller does here waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
 from agent import wire
@@ -27,6 +29,7 @@ from console.small import start_small
 from console.ssh import Dialler
 from console.stream import Closed, Dial, Stream
 from console.strings import _
+from console.sweeper import SWEEPER, Seat
 from console.talk import STALE_AFTER_S, Position, Talk
 from console.target import Target
 
@@ -60,18 +63,20 @@ class Link:
         """How it goes to the node: "ssh", "system ssh (why)"."""
         self._bundle, self._inbox, self._dial, self._read_only = bundle, inbox, dial, read_only
         self._answers = answers or Answers()
-        self._bell, self._again = threading.Event(), threading.Event()
-        self._outbox = Outbox(self._bell.set)
+        self._again = threading.Event()
+        self._seat: Seat | None = None
+        self._outbox = Outbox(self._hurry)
         self._position = Position()
         self._view = LinkView("connecting", time.monotonic())
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._closed = False
         self._heard_at = 0.0
+        self._failures = 0
 
     def start(self) -> Link:
         self._inbox.append((self.name, self._view))
-        start_small(threading.Thread(target=self._keep_up, name=f"link {self.name}", daemon=True).start)
+        self._apart(self._call)
         return self
 
     def order(self, body: wire.Body, deadline_s: float = 30.0, order_id: str | None = None) -> Future[wire.Reply]:
@@ -89,32 +94,46 @@ class Link:
     def close(self) -> None:
         """Hang up. Orders without a reply come to one at once."""
         with self._lock:
-            self._closed, stream = True, self._stream
+            self._closed, stream, seat = True, self._stream, self._seat
         self._again.set()
-        self._bell.set()
+        if seat:
+            seat.leave()
         if stream:
             stream.close()
         self._outbox.close()
 
-    # On the link's own thread
+    def _hurry(self) -> None:
+        """There is something to send, and somebody waits for the answer."""
+        if seat := self._seat:
+            seat.hasty = True
+            seat.set()
 
-    def _keep_up(self) -> None:
-        failures = 0
-        try:
+    def _apart(self, work: Callable[[], None]) -> None:
+        start_small(threading.Thread(target=work, name=f"link {self.name}", daemon=True).start)
+
+    # On the link's own thread, which ends when they talk
+
+    def _call(self) -> None:
+        """Call until they talk."""
+        with self._no_mistake():
             while not self._closed:
                 try:
                     self._converse()
                 except Refusal as refusal:
-                    failures = 0 if self._view.phase in ("live", "stale") else failures + 1
-                    if not self._closed:
-                        self._down(refusal)
-                        self._pause(refusal, failures)
-        finally:
-            if not self._closed:  # a mistake of ours: the thread ends, and nobody may take the last view for the truth
-                self._down(Refusal("broken", _("this link has broken down inside tunedeck")))
+                    self._give_up(refusal)
+                else:
+                    break
+
+    @contextlib.contextmanager
+    def _no_mistake(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # a mistake of ours: this link ends, and nobody may take the last view for the truth
+            self._down(Refusal("broken", _("this link has broken down inside tunedeck")))
+            raise
 
     def _converse(self) -> None:
-        """One connection from dialling to its end, which is always a Refusal."""
+        """From dialling to Hello; then the sweeper has it. Raises Refusal."""
         nonce, bundle = carry.fresh_nonce(), self._bundle()
         verb = ("attach", "--read-only") if self._read_only else ("attach",)
         target = self.target
@@ -122,30 +141,74 @@ class Link:
         with self._lock:
             self._stream, closed = stream, self._closed
         try:
-            if not closed:
-                self.via, self.question = stream.via, None
-                rest = carry.enter(stream, nonce, bundle, lambda: self._tell(LinkView("carrying", time.monotonic())))
-                self._talk(Talk(stream, self._outbox, self._position, self._hear, rest), stream)
-        finally:
-            with self._lock:
-                self._stream = None
-            stream.close()
+            if closed:
+                stream.close()
+                return
+            self.via, self.question = stream.via, None
+            rest = carry.enter(stream, nonce, bundle, lambda: self._tell(LinkView("carrying", time.monotonic())))
+            talk = Talk(stream, self._outbox, self._position, self._hear, rest)
+            with self._told_apart(talk):
+                talk.hello(operator(), self._read_only)
+        except BaseException:
+            self._hang_up(stream)
+            raise
+        self._sit_down(talk, stream)
 
-    def _talk(self, talk: Talk, stream: Stream) -> None:
-        stream.notify(self._bell)
+    def _sit_down(self, talk: Talk, stream: Stream) -> None:
+        seat = SWEEPER.seat(lambda: self._turn(talk, stream))
+        with self._lock:
+            self._seat, closed = seat, self._closed
+        stream.notify(seat)
+        if closed:
+            seat.leave()
+
+    @contextlib.contextmanager
+    def _told_apart(self, talk: Talk) -> Iterator[None]:
+        """What ends a connection, as a Refusal."""
         try:
-            talk.hello(operator(), self._read_only)
-            while not self._closed:
-                self._bell.clear()
-                nap_s = talk.turn()
-                self._show(talk)
-                self._bell.wait(nap_s)
+            yield
         except Closed as error:
             raise talk.ended() from error
         except TimeoutError as error:
             raise Refusal("lost", _("the node takes in nothing more")) from error
-        finally:
+
+    def _over(self, talk: Talk, stream: Stream, error: Exception) -> None:
+        """They no longer talk: say why, and call again."""
+        with self._no_mistake():
             self._heard_at = talk.heard_at
+            try:
+                with self._told_apart(talk):
+                    raise error
+            except Refusal as refusal:
+                self._hang_up(stream)
+                self._give_up(refusal)
+        self._call()
+
+    def _hang_up(self, stream: Stream) -> None:
+        with self._lock:
+            self._stream = self._seat = None
+        stream.close()
+
+    def _give_up(self, refusal: Refusal) -> None:
+        self._failures = 0 if self._view.phase in ("live", "stale") else self._failures + 1
+        if not self._closed:
+            self._down(refusal)
+            self._pause(refusal, self._failures)
+
+    # On the sweeper's thread
+
+    def _turn(self, talk: Talk, stream: Stream) -> float | None:
+        with self._no_mistake():
+            try:
+                nap_s = talk.turn()
+            except (Refusal, Closed, TimeoutError) as error:
+                ending = error  # the name itself goes with the block
+                self._apart(lambda: self._over(talk, stream, ending))
+                return None
+            self._show(talk)
+            if seat := self._seat:
+                seat.hasty = talk.waiting
+            return nap_s
 
     def _show(self, talk: Talk) -> None:
         """Tell when the phase or the round trip has changed."""

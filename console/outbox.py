@@ -49,6 +49,11 @@ class Outbox:
             self._changed()
         return pending.future
 
+    @property
+    def waiting(self) -> bool:
+        """There are orders without a reply."""
+        return bool(self._pending)
+
     def due(self) -> list[wire.Order]:
         """Orders not sent on this connection yet, with the time that is left to them. They count as sent."""
         with self._lock:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import logging
 import random
+import select
 import socket
 import threading
 import time
@@ -40,6 +41,8 @@ OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 """Errors that say nothing about the node"""
 HANDSHAKES = 8
 """At once with one sshd: its MaxStartups begins to drop at 10 (measured: 8 no error, 16 one in ten)."""
+KEY_EXCHANGES = threading.Semaphore(32)
+"""At once with all nodes together: each takes our own CPU, and with a thousand begun at once all would time out."""
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes errors over the screen
 logging.getLogger("paramiko").propagate = False
 
@@ -124,8 +127,10 @@ class Dialler:
             hosts = KnownHosts((*route.known_hosts, self._accepted))
             connection = Connection(pipe, hosts.kinds(route.key_name, route.key_port))
             try:
+                _await_word(connection, route)  # a machine that hangs must not hold a place that others need
                 with _told_apart(route):
-                    connection.start_client(timeout=HANDSHAKE_TIMEOUT_S)
+                    with KEY_EXCHANGES:
+                        connection.start_client(timeout=HANDSHAKE_TIMEOUT_S)
                     self._check_key(route, hosts, connection.get_remote_server_key())
                     authenticate(connection, route, self._answers)
             except BaseException:
@@ -177,6 +182,16 @@ def _reach(route: Route) -> socket.socket:
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # a write into a dead connection ends, too
         pipe.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 10_000)
     return pipe
+
+
+def _await_word(connection: Connection, route: Route) -> None:
+    """Until the sshd has begun to speak, or hung up. Raises Refusal."""
+    if isinstance(connection.pipe, socket.socket):
+        ready, limit_s = select.poll(), connection.banner_timeout
+        ready.register(connection.pipe, select.POLLIN)
+        if not ready.poll(limit_s * 1000):
+            text = _("{where} takes connections, but its sshd says nothing for {s:.0f} s")
+            raise Refusal("max-startups", text.format(where=f"{route.host}:{route.port}", s=limit_s))
 
 
 def _through(jump: Connection, route: Route) -> paramiko.Channel:

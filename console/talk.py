@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from agent import wire
 from console.outbox import Outbox
 from console.refusal import Refusal
-from console.stream import Stream
+from console.stream import Closed, Stream
 from console.strings import _
 
 STALE_AFTER_S = 2 * wire.HEARTBEAT_S + 0.5
@@ -70,6 +70,11 @@ class Talk:
     def silent_s(self) -> float:
         return time.monotonic() - self.heard_at
 
+    @property
+    def waiting(self) -> bool:
+        """Somebody waits for an answer of the node, or a round trip is being measured."""
+        return bool(self._asked) or self._outbox.waiting
+
     def hello(self, operator: str, read_only: bool) -> None:
         position = self._position
         self._stream.write(
@@ -80,7 +85,7 @@ class Talk:
         self._take(b"")
 
     def turn(self) -> float:
-        """Read what has come, write what is due. Returns seconds to the next call if nothing comes. Raises Refusal."""
+        """Read what has come, write what is due. Returns seconds to the next call. Raises Refusal or Closed."""
         more = self._read()
         if self.welcome:
             self._write()
@@ -99,7 +104,7 @@ class Talk:
             if data is None:
                 return False
             if data == b"":
-                raise self.ended()
+                raise Closed("the other end has hung up")
             self.heard_at = time.monotonic()
             self._take(data)
         return True
