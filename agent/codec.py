@@ -33,6 +33,7 @@ NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 FLOAT_TAG = "~float"  # JSON has no NaN; Python's own spelling of it would break every other reader
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 USUAL_DEPTH = 8
+DECODER = json.JSONDecoder(parse_constant=NON_FINITE.get)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -73,7 +74,7 @@ def parse(line: bytes) -> JSON:
     if len(line) > LINE_LIMIT_BYTES:
         raise Malformed(f"line of {len(line)} bytes, the limit is {LINE_LIMIT_BYTES}")
     try:
-        raw = json.loads(line.decode("utf-8", "replace"), parse_constant=NON_FINITE.get)
+        raw = DECODER.decode(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {type(error).__name__}") from error
     return raw if harmless(line) else sanitise(raw, 0)
@@ -89,7 +90,9 @@ def harmless(line: bytes) -> bool:
     brackets = b"".join(line.split(b'"')[::2]).translate(None, NO_BRACKETS)
     for _level in range(USUAL_DEPTH):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    return not brackets
+        if not brackets:
+            return True
+    return False
 
 
 def sanitise(value: JSON, depth: int) -> JSON:

@@ -43,6 +43,7 @@ class Conversation:
     def __init__(self, node: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, read_only: bool) -> None:
         self.node, self.reader, self.writer = node, reader, writer
         self.read_only = read_only
+        self.pace_s = 0.0
         self.operator = "unknown"
         self.sent: dict[str, Any] = {}
         self.n = self.acked = 0
@@ -76,6 +77,7 @@ class Conversation:
         older = (hello.protocol, version(hello.version)) < (wire.PROTOCOL, version(wire.VERSION))
         self.read_only = self.read_only or hello.read_only or older
         self.operator = f"{hello.operator[:200]} (uid {os.getuid()})"
+        self.pace_s = min(max(0.0, hello.pace_s), wire.HEARTBEAT_S) - self.node.interval_s / 2  # its ticks waver
         events = self.node.events
         known = hello.stream == events.stream and hello.after_seq <= events.last_seq
         self.seq = max(0, hello.after_seq) if known else 0
@@ -172,7 +174,7 @@ class Conversation:
 
     async def send_level(self) -> None:
         now, tree = time.monotonic(), self.node.tree
-        if self.n - self.acked >= wire.UNACKED_LEVELS:
+        if self.n - self.acked >= wire.UNACKED_LEVELS or now - self.level_at < self.pace_s:
             return
         keyframe = now - self.keyframe_at >= wire.KEYFRAME_EVERY_S
         changed, gone = (tree, []) if keyframe else difference(self.sent, tree)

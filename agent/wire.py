@@ -227,6 +227,8 @@ class Hello:
     stream: str = ""
     after_seq: int = 0
     read_only: bool = False
+    pace_s: float = 0.0
+    """Levels are wanted no closer together than this: a console of a thousand nodes draws no faster"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import socket
 from collections.abc import Iterator
@@ -164,11 +165,7 @@ def load(file: Path, answers: Answers) -> paramiko.PKey | str:
     why = ""
     for kind in KEY_TYPES:
         try:
-            key = kind.from_private_key_file(str(file), passphrase)
-            certificate = file.with_name(f"{file.name}-cert.pub")
-            if certificate.is_file():
-                key.load_certificate(str(certificate))
-            return key
+            return _opened(kind, file, passphrase, tuple(_version(one) for one in (file, _certificate(file))))
         except paramiko.PasswordRequiredException:
             return ""
         except (paramiko.SSHException, OSError, ValueError) as error:
@@ -177,6 +174,29 @@ def load(file: Path, answers: Answers) -> paramiko.PKey | str:
         return why
     answers.forget("passphrase", str(file))
     return ""
+
+
+@functools.lru_cache(32)
+def _opened(
+    kind: type[paramiko.PKey], file: Path, passphrase: str | None, _versions: tuple[object, ...]
+) -> paramiko.PKey:
+    """Once for all nodes: a passphrase is made slow to try on purpose."""
+    key = kind.from_private_key_file(str(file), passphrase)
+    if _certificate(file).is_file():
+        key.load_certificate(str(_certificate(file)))
+    return key
+
+
+def _certificate(file: Path) -> Path:
+    return file.with_name(f"{file.name}-cert.pub")
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _public(file: Path) -> bytes | None:

@@ -36,6 +36,8 @@ from console.target import Target
 RETRY_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before the next try, the last one again and again; each is shortened by up to half, at random."""
 LASTING_RETRY_S = 60.0
+MANY, MANY_PACE_S = 300, 2.0
+"""With more nodes than that each is asked to speak less often: all together cost the console a fifth of a core."""
 Inbox = deque[tuple[str, "wire.FromAgent | LinkView"]]
 
 
@@ -55,6 +57,7 @@ class Link:
         dial: Dial,
         read_only: bool = False,
         answers: Answers | None = None,
+        pace_s: float = 0.0,
     ) -> None:
         self.target, self.name = target, target.name
         self.question: Question | None = None
@@ -62,6 +65,7 @@ class Link:
         self.via = ""
         """How it goes to the node: "ssh", "system ssh (why)"."""
         self._bundle, self._inbox, self._dial, self._read_only = bundle, inbox, dial, read_only
+        self._pace_s = pace_s
         self._answers = answers or Answers()
         self._again = threading.Event()
         self._seat: Seat | None = None
@@ -148,7 +152,7 @@ class Link:
             rest = carry.enter(stream, nonce, bundle, lambda: self._tell(LinkView("carrying", time.monotonic())))
             talk = Talk(stream, self._outbox, self._position, self._hear, rest)
             with self._told_apart(talk):
-                talk.hello(operator(), self._read_only)
+                talk.hello(operator(), self._read_only, self._pace_s)
         except BaseException:
             self._hang_up(stream)
             raise
@@ -253,9 +257,10 @@ def connector(config: Config, nodes: Iterable[Target] | None = None) -> Callable
     """What a Session needs: name and inbox → a started link. All links share the user's answers."""
     targets = {target.name: target for target in (config.nodes if nodes is None else nodes)}
     answers = Answers(config.accept_host_keys)
+    pace_s = MANY_PACE_S if len(targets) > MANY else 0.0
 
     def connect(name: str, inbox: Inbox) -> Link:
         dial = Dialler.of(targets[name], config, answers)
-        return Link(targets[name], carry.bundle, inbox, dial, config.read_only, answers).start()
+        return Link(targets[name], carry.bundle, inbox, dial, config.read_only, answers, pace_s).start()
 
     return connect

@@ -6,6 +6,7 @@ heard into the fleet, orders come back as futures.
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 from collections import deque
@@ -19,6 +20,8 @@ from console.fleet import Fleet, History, LinkView, LogTail, Node
 
 LOG_START_BYTES = 65536
 """How much of a log's end is read at first."""
+MANY, GC_THRESHOLD = 300, 20_000
+"""The model of many nodes is millions of objects, none in a cycle; going through them at every turn finds nothing."""
 Heard = tuple[str, "wire.FromAgent | LinkView"]
 Inbox = deque[Heard]
 
@@ -86,6 +89,8 @@ class Session:
         self.readers: dict[object, Reader] = {}
 
     def start(self) -> None:
+        if len(self.fleet.nodes) > MANY:
+            gc.set_threshold(GC_THRESHOLD)
         self.links = {name: self.connect(name, self.inbox) for name in self.fleet.nodes}
 
     def close(self) -> None:

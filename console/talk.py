@@ -26,6 +26,8 @@ STRAY_LINES = 20
 LINE_LIMIT_BYTES = 8 * 1024 * 1024
 PING_EVERY_S = 10.0
 """An order that asks for nothing is sent if there was no other by which to measure the round trip."""
+PING_PER_PACE = 10
+"""Of many nodes each is measured less often"""
 PINGS_OPEN = 1000
 
 
@@ -61,9 +63,9 @@ class Talk:
         self.heard_at = time.monotonic()
         self._stream, self._outbox, self._position, self._hear = stream, outbox, position, hear
         self._parts = [rest] if rest else []
-        self._level = 0
+        self._level = self._acked = 0
         self._stray = 0
-        self._ping_at = 0.0
+        self._ping_at = self._pace_s = 0.0
         self._asked: dict[str, float] = {}
 
     @property
@@ -75,13 +77,10 @@ class Talk:
         """Somebody waits for an answer of the node, or a round trip is being measured."""
         return bool(self._asked) or self._outbox.waiting
 
-    def hello(self, operator: str, read_only: bool) -> None:
-        position = self._position
-        self._stream.write(
-            wire.encode(
-                wire.Hello(wire.PROTOCOL, wire.VERSION, operator, position.stream, position.seq, read_only=read_only)
-            )
-        )
+    def hello(self, operator: str, read_only: bool, pace_s: float = 0.0) -> None:
+        known, self._pace_s = self._position, pace_s
+        hello = wire.Hello(wire.PROTOCOL, wire.VERSION, operator, known.stream, known.seq, read_only, pace_s)
+        self._stream.write(wire.encode(hello))
         self._take(b"")
 
     def turn(self) -> float:
@@ -153,7 +152,9 @@ class Talk:
             if not message.keyframe and message.n != self._level + 1:
                 raise Refusal("lost", _("level {n} came after level {last}").format(n=message.n, last=self._level))
             self._level = message.n
-            self._stream.write(wire.encode(wire.Ack(message.n)))
+            if message.n - self._acked >= wire.UNACKED_LEVELS:
+                self._acked = message.n
+                self._stream.write(wire.encode(wire.Ack(message.n)))
         elif isinstance(message, wire.Event):
             if message.stream == self._position.stream and message.seq <= self._position.seq:
                 return False
@@ -171,13 +172,12 @@ class Talk:
             self._send(order)
         now = time.monotonic()
         if now >= self._ping_at and len(self._asked) < PINGS_OPEN:
-            self._ping_at = now + PING_EVERY_S
             self._send(wire.Order(f"ping-{uuid.uuid4().hex}", PING_EVERY_S, wire.ListRuns(0)))
 
     def _send(self, order: wire.Order) -> None:
         if not isinstance(order.body, wire.DESTRUCTIVE):  # those take as long as what they do
             now = time.monotonic()
-            self._asked[order.id], self._ping_at = now, now + PING_EVERY_S
+            self._asked[order.id], self._ping_at = now, now + PING_EVERY_S + PING_PER_PACE * self._pace_s
         self._stream.write(wire.encode(order))
 
     def ended(self) -> Refusal:

@@ -228,9 +228,8 @@ def main() -> int:
         return child(options.child)
     sizes = [int(size) for size in options.sizes.split(",")]
     costs = {size: apart("session", size, options.seconds) for size in sizes}
-    columns = (
-        "live_s refresh_s cpu_percent memory_mib unique_mib age_p50_s age_s age_max_s live dead_known threads".split()
-    )
+    columns = ["live_s", "refresh_s", "cpu_percent", "memory_mib", "unique_mib", "age_p50_s", "age_s", "age_max_s"]
+    columns += ["live", "dead_known", "threads", "close_s"]
     print("nodes  " + "  ".join(f"{name:>11}" for name in columns))
     for size, found in costs.items():
         print(f"{size:5}  " + "  ".join(f"{found[name]:11.2f}" for name in columns))

@@ -2,7 +2,7 @@
 server. Their daemons are up and their bundles there; what they tell is made up, eight cards a node.
 
 python -m tests.fakes.emulated NODES FOLDER    prints the port as one line; then a line `freeze N` on stdin lets the
-last N nodes fall silent as hung machines do: connections stay and nothing answers, nor does it to anybody who comes anew.
+last N nodes fall silent as hung machines do: connections stay, nothing answers, and nobody new is let in.
 """
 
 from __future__ import annotations
@@ -286,14 +286,14 @@ class EmulatedFleet:
 
     async def tick(self) -> None:
         """Each node in its own part of the second, as clocks that nobody has set would."""
-        slots = 50
+        slots, due_at = 50, time.monotonic()
         while True:
             for slot in range(slots):
-                began = time.monotonic()
                 for node in self.nodes[slot::slots]:
                     if not node.frozen:
                         node.tick()
-                await asyncio.sleep(max(0.0, INTERVAL_S / slots - (time.monotonic() - began)))
+                due_at += INTERVAL_S / slots
+                await asyncio.sleep(max(0.0, due_at - time.monotonic()))
 
     def freeze(self, count: int) -> None:
         for node in self.nodes[len(self.nodes) - count :]:
