@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent import kept, launch, lineage
+from agent import kept, launch
 from agent.events import Events
 from agent.kept import Kept
 from agent.preflight import WEIGHTS_ONLY
 from agent.records import describe, real, whole
 from agent.wire import RunState
 from jobs import progress
+from jobs.lineage import TURNS, Lineage
 from jobs.run_folder import RunFolder
 
 SLICE_BYTES = 1 << 20
@@ -92,10 +93,11 @@ class Followed:
         self.last[kind] = record
         if kind == "snapshot" and record.get("state") == "published" and step is not None:
             self.saved.append((whole(record.get("branch")) or 0, step))
-        if kind in lineage.TURNS:
+        if kind in TURNS:
             self.last.pop("step", None)
             self.last["turn"] = record
-            self.saved = [one for one in self.saved if lineage.leads(record.get("lineage") or (), *one)]
+            leading = Lineage.told_by(record)
+            self.saved = [one for one in self.saved if leading.holds(*one)]
         if kind == "resume" and not self.saved and record.get("badge") != WEIGHTS_ONLY:  # a fork: taken by another run
             self.saved = [(whole(record.get("branch")) or 0, whole(record.get("to_step")) or 0)]
 

@@ -15,6 +15,7 @@ from agent.preflight import UNKNOWN, Badge, Versions
 from agent.snapshots import ReadSpeed
 from agent.state import user_home
 from jobs import durable
+from jobs.changes import changes
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
 from jobs.spec import Spec, SpecError
@@ -99,7 +100,7 @@ def judge_of(folder: RunFolder, around: Surroundings, memory: Memory) -> Callabl
     same = hashlib.sha256(text.encode()).hexdigest() == record.get("spec_sha256")
 
     def judge(one: Snapshot) -> Badge:
-        changed = [] if same else preflight.changes(one.meta.get("deciding") or {}, spec.deciding())
+        changed = [] if same else changes(one.meta.get("deciding") or {}, spec.deciding())
         return preflight.judge(one, changed, now)
 
     return judge

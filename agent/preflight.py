@@ -109,19 +109,3 @@ def judge(found: Snapshot, changes: Sequence[str], now: Mapping[str, Any] | None
     left = () if other_device else tuple(key for key in sorted(before) if key not in now)
     words = tuple(f"{key} {before[key]} → {now[key]}" for key in differing)
     return Badge(INEXACT if words else EXACT, words, left)
-
-
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two specs' deciding parts, in words."""
-    old, new = flat(before), flat(now)
-    return [f"{key} {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
-
-
-def flat(value: Mapping[str, Any], stem: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            found |= flat(inner, f"{stem}{key}.")
-        else:  # a manifest holds lists where a spec holds tuples
-            found[stem + key] = list(inner) if isinstance(inner, (list, tuple)) else inner
-    return found

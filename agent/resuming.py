@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import interpreters, judging, kept, killing, launch, lineage, preflight, snapshots, wire
+from agent import interpreters, judging, kept, killing, launch, preflight, snapshots, wire
 from agent.interpreters import Interpreter
 from agent.judging import Memory
 from agent.launch import Start, Surroundings
@@ -19,7 +19,8 @@ from agent.preflight import WEIGHTS_ONLY, Badge, Versions
 from agent.refusal import Refusal, of_os_error
 from agent.snapshots import Choice
 from agent.state import user_home
-from jobs import durable, launcher, orders, snapshot
+from jobs import durable, launcher, lineage, orders, snapshot
+from jobs.changes import changes
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
 from jobs.spec import Spec
@@ -105,7 +106,7 @@ def plan(
     place = lineage.came_to(folder)
     choice = snapshots.choose(folder, body.snapshot, place, memory.speed)
     unchanged = not body.fork and hashlib.sha256(text.encode()).hexdigest() == record.get("spec_sha256")
-    changed = [] if unchanged else preflight.changes(choice.found.meta.get("deciding") or {}, spec.deciding())
+    changed = [] if unchanged else changes(choice.found.meta.get("deciding") or {}, spec.deciding())
     refuse_change(choice.found, changed, body.fork)
     refuse_finished(choice.found, changed)
     python = choose_python(spec, str(record.get("python") or ""), memory.versions)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agent import lineage
 from agent.codec import pack
 from agent.preflight import Badge
 from agent.refusal import Refusal
 from agent.wire import SnapshotState, strip_tags
 from jobs import snapshot
+from jobs.lineage import Place
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot, SnapshotError
 
@@ -104,7 +104,7 @@ class Choice:
     refused: tuple[str, ...] = ()
 
 
-def choose(folder: RunFolder, name: str, place: lineage.Place, speed: ReadSpeed) -> Choice:
+def choose(folder: RunFolder, name: str, place: Place, speed: ReadSpeed) -> Choice:
     """The snapshot meant by `name`, or the newest on the way to `place`; every byte verified. Raises Refusal."""
     if name != NEWEST:
         try:
@@ -114,7 +114,7 @@ def choose(folder: RunFolder, name: str, place: lineage.Place, speed: ReadSpeed)
     found, unreadable = sound(folder)
     reasons = [one["reason"] for one in unreadable]
     for one in found:
-        if lineage.leads(place.lineage, one.branch, one.step):
+        if place.lineage.holds(one.branch, one.step):
             try:
                 return Choice(verified(folder, one.name, speed), tuple(reasons))
             except SnapshotError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent import exporting, lineage, orders, preflight, snapshots, steering, wire
+from agent import exporting, orders, preflight, snapshots, steering, wire
 from agent.desk import Desk
 from agent.events import Events
 from agent.following import Followed
@@ -25,6 +25,8 @@ from agent.records import describe
 from agent.refusal import Refusal
 from agent.snapshots import ReadSpeed
 from jobs import durable, snapshot_writer
+from jobs.changes import changes
+from jobs.lineage import came_to
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
@@ -88,8 +90,8 @@ def test_what_a_training_would_run_on_is_found_without_loading_it() -> None:
 
 def test_lists_and_tuples_of_a_spec_are_the_same() -> None:
     before = {"model": "m", "lora": {"targets": ["q", "k"], "rank": 8}}
-    assert preflight.changes(before, {"model": "m", "lora": {"targets": ("q", "k"), "rank": 8}}) == []
-    assert preflight.changes(before, {"model": "m", "lora": None}) == [
+    assert changes(before, {"model": "m", "lora": {"targets": ("q", "k"), "rank": 8}}) == []
+    assert changes(before, {"model": "m", "lora": None}) == [
         "lora.rank 8 → None",
         "lora.targets ['q', 'k'] → None",
     ]
@@ -102,8 +104,8 @@ def test_the_newest_is_sought_on_the_way_to_the_present_state_only(folder: RunFo
     progress.write("step", step=20)
     progress.branch = 1
     progress.write("rollback", from_step=20, to_step=10, lineage=[[0, 10], [1, -1]])
-    place = lineage.came_to(folder)
-    assert place.step == 10 and lineage.leads(place.lineage, 0, 10) and not lineage.leads(place.lineage, 0, 20)
+    place = came_to(folder)
+    assert place.step == 10 and place.lineage.holds(0, 10) and not place.lineage.holds(0, 20)
     assert snapshots.choose(folder, "newest", place, ReadSpeed()).found.name == "b1-s00000015"
     (folder.snapshots / "b1-s00000015" / "weights").write_bytes(b"")
     (folder.snapshots / "b0-s00000020" / "manifest.json").write_text("{")

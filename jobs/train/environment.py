@@ -26,12 +26,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """In words, one for each value that changed."""
-    return [
-        f"{key} {before.get(key)} → {now.get(key)}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs import durable, progress, snapshot
+from jobs import durable, snapshot
+from jobs.changes import changes
 from jobs.failure import JobError
+from jobs.lineage import Lineage, came_to
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot, SnapshotError
 from jobs.spec import Spec
-from jobs.train.environment import differences
-from jobs.train.lineage import Lineage
 
 EXACT, INEXACT, WEIGHTS_ONLY = "exact", "inexact", "weights-only"
 
@@ -43,22 +42,23 @@ def asked(folder: RunFolder) -> dict[str, Any] | None:
 
 def plan(folder: RunFolder, spec: Spec, environment: dict[str, Any], wish: dict[str, Any]) -> Plan:
     """The preflight. `wish`: ``snapshot`` (name or "newest"), ``fork`` (accept a changed spec). Raises JobError."""
-    where = _came_to(folder)
+    where = came_to(folder)
+    reached = where.step or 0
     found = _found(folder, str(wish.get("snapshot", "newest")), where.lineage)
-    changes = _changes(found.meta.get("deciding") or {}, spec.deciding())
-    if changes and not wish.get("fork"):
+    changed = changes(found.meta.get("deciding") or {}, spec.deciding())
+    if changed and not wish.get("fork"):
         raise JobError(
-            f"the spec changed since {found.name}: {'; '.join(changes)}",
+            f"the spec changed since {found.name}: {'; '.join(changed)}",
             "Start it as a new run, or resume with fork to take over the weights only.",
         )
     lineage = where.lineage
-    if changes or (where.branch, where.step) != (found.branch, found.step):
+    if changed or (where.branch, reached) != (found.branch, found.step):
         leading = lineage if lineage.holds(found.branch, found.step) else Lineage.from_json(found.meta["lineage"])
         lineage = leading.fork(found.branch, found.step, max(where.branch, found.branch) + 1)
-    if changes:
-        return Plan(found, WEIGHTS_ONLY, tuple(changes), lineage, where.step)
-    reasons = tuple(differences(found.meta.get("environment") or {}, environment))
-    return Plan(found, INEXACT if reasons else EXACT, reasons, lineage, where.step)
+    if changed:
+        return Plan(found, WEIGHTS_ONLY, tuple(changed), lineage, reached)
+    reasons = tuple(changes(found.meta.get("environment") or {}, environment))
+    return Plan(found, INEXACT if reasons else EXACT, reasons, lineage, reached)
 
 
 def _found(folder: RunFolder, name: str, lineage: Lineage) -> Snapshot:
@@ -75,41 +75,3 @@ def _found(folder: RunFolder, name: str, lineage: Lineage) -> Snapshot:
         reasons = "; ".join(one.message for one in refused) or "none was taken"
         raise JobError(f"there is no snapshot to resume from: {reasons}", "Start the run anew.")
     return found
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    old, new = _flat(before), _flat(now)
-    return [f"{key} {old.get(key)} → {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)]
-
-
-def _flat(value: dict[str, Any], stem: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            flat |= _flat(inner, f"{stem}{key}.")
-        else:
-            flat[stem + key] = list(inner) if isinstance(inner, Sequence) and not isinstance(inner, str) else inner
-    return flat
-
-
-@dataclass(frozen=True, slots=True)
-class _Where:
-    branch: int
-    step: int
-    lineage: Lineage
-
-
-def _came_to(folder: RunFolder) -> _Where:
-    """The last step on record, and what led to it."""
-    offset, where = 0, _Where(0, 0, Lineage())
-    while True:
-        found, following = progress.records(folder.progress, offset)
-        for record in found:
-            if record["kind"] == "step":
-                where = _Where(int(record["branch"]), int(record["step"]), where.lineage)
-            elif record["kind"] in ("rollback", "resume"):
-                lineage = Lineage.from_json(record["lineage"])
-                where = _Where(lineage.branch, int(record["to_step"]), lineage)
-        if following == offset:
-            return where
-        offset = following

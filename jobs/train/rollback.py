@@ -17,9 +17,9 @@ import torch
 from transformers import Trainer
 
 from jobs import snapshot
+from jobs.lineage import Lineage
 from jobs.run_folder import RunFolder
 from jobs.snapshot import SnapshotError
-from jobs.train.lineage import Lineage
 from jobs.train.vault import Held
 
 IN_PLACE, SECOND_TRAIN = "in-place", "train"

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from jobs import snapshot
+from jobs.lineage import Lineage
 from jobs.progress import Progress
 from jobs.settings import Snapshots
 from jobs.train import image, stored
 from jobs.train.exchange import Exchange
 from jobs.train.image import Image, Tensors
-from jobs.train.lineage import Lineage
 from jobs.train.rank import Rank
 from jobs.train.state import TrainingState
 from jobs.train.stored import Whole
