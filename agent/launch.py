@@ -197,6 +197,7 @@ def make_folder(
         staging.create()
         launcher.stage(staging, start.spec_text)
         durable.write_json(staging.record, {**record, **furnish(staging, name)})
+        durable.sync_tree(staging.path)  # a resume after a power cut needs the run's own copy of the code
         staging.path.rename(folder.path)
         durable.sync_folder(state.runs)
     except BaseException:

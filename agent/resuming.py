@@ -199,7 +199,6 @@ def hand_over(found: Snapshot, staging: RunFolder, run: str) -> None:
         share(found.path / part, target / part)
     manifest = {**found.meta, "run": run, "taken_by": found.meta["run"]}
     durable.write_json(target / snapshot.MANIFEST, {**manifest, "digest": snapshot.digest_of(manifest)})
-    durable.sync_folder(target)
 
 
 def share(source: Path, target: Path) -> None:

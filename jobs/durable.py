@@ -23,6 +23,18 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def sync_tree(path: Path) -> None:
+    """Makes all files and folders below `path` survive a power cut, itself included. Raises OSError."""
+    for parent, _folders, files in os.walk(path, topdown=False):
+        for name in files:
+            handle = os.open(Path(parent, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_folder(Path(parent))
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces `path` atomically and durably: temporary file beside it, fsync, rename, fsync of the folder."""
     staging = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
