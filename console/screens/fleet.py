@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 from textual import on
@@ -45,8 +46,8 @@ COLUMNS = (
 EVENTS_SHOWN = 60
 
 
-def node_row(node: Node, now: float) -> Row:
-    """A node as a row. GPU memory is its fullest card's, temperature its hottest's, power the sum."""
+def node_cells(node: Node, now: float) -> tuple[Line, ...]:
+    """A node as a row's cells. GPU memory is its fullest card's, temperature its hottest's, power the sum."""
     state, believed = node.state, node.live(now)
     gpus = list(state.gpus.values())
     full = fullest(gpus)
@@ -71,7 +72,7 @@ def node_row(node: Node, now: float) -> Row:
     if not believed:
         figures = tuple(tuple((text, "dim") for text, _role in cell) for cell in figures)
     sign = "!" if any(gpu.lost for gpu in gpus) else ""
-    return Row(node.name, (((node.name, name), (sign, "bad")), phase(shown), *figures))
+    return (((node.name, name), (sign, "bad")), phase(shown), *figures)
 
 
 class FleetScreen(Listing):
@@ -130,10 +131,13 @@ class FleetScreen(Listing):
 
     def rows(self) -> list[Row]:
         now = self.desk.clock()
-        return [node_row(node, now) for node in self.desk.fleet.nodes.values() if self.passes(node)]
+        nodes = [node for node in self.desk.fleet.nodes.values() if self.passes(node)]
+        return [Row(node.name, partial(node_cells, node, now)) for node in nodes]
 
     def passes(self, node: Node) -> bool:
         """Name, link, GPU models and run names can be searched."""
+        if not self.filter.words:
+            return True
         gpus = " ".join({gpu.name for gpu in node.state.gpus.values()})
         runs = " ".join(run.name for run in node.state.runs.values())
         return self.filter.passes(node.name, node.link.phase, node.state.host.hostname, gpus, runs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from textual import on
 from textual.app import ComposeResult
 
@@ -44,15 +46,15 @@ def parted(key: str | None) -> tuple[str, str] | None:
     return (node, run) if found else None
 
 
-def run_row(desk: Desk, run: Run) -> Row:
-    """A run as a row; dim when it is over or its node is not heard."""
+def run_cells(desk: Desk, run: Run) -> tuple[Line, ...]:
+    """A run as a row's cells; dim when it is over or its node is not heard."""
     state = run.state
     node = desk.node(run.node)
     believed = node is not None and node.live(desk.clock())
     role = "text" if believed and run.live else "dim"
     steps = f"{count(state.step)}/{count(state.total_steps)}"
     began = None if state.started_unix is None else desk.wall() - state.started_unix
-    cells: tuple[Line, ...] = (
+    return (
         ((one_line(state.name) or state.run, "strong" if role == "text" else "dim"),),
         ((run.node, role if believed else "dead"),),
         run_phase(state) if believed or not run.live else ((f"? {state.phase}", "warn"),),
@@ -65,11 +67,10 @@ def run_row(desk: Desk, run: Run) -> Row:
         ((one_line(state.model).rsplit("/", 1)[-1] or UNKNOWN, "dim"),),
         ((state.method or UNKNOWN, "dim"),),
     )
-    return Row(run_key(run), cells)
 
 
 def run_table(desk: Desk, runs: list[Run]) -> list[Row]:
-    return [run_row(desk, run) for run in runs]
+    return [Row(run_key(run), partial(run_cells, desk, run)) for run in runs]
 
 
 class RunsScreen(Listing, SteeringScreen):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
+from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
 from console.bindings import bindings
 from console.widgets.lines import Lines
-from console.widgets.paint import Line, Span, aligned, crop
+from console.widgets.paint import EMPTY, Line, Span, aligned, crop
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,17 @@ class Column:
     """Takes the room that is left"""
 
 
+Cells = tuple[Line, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     key: str
-    cells: tuple[Line, ...]
+    cells: Cells | Callable[[], Cells]
+    """Or what makes them, which is called only while the row is in sight"""
+
+    def made(self) -> Cells:
+        return self.cells() if callable(self.cells) else self.cells
 
 
 RowSource = Callable[[], Sequence[Row]]
@@ -58,6 +66,10 @@ class Table(Lines):
         super().__init__(id=id)
         self.columns, self.row_source, self.empty = tuple(columns), rows, empty
         self.rows: list[Row] = []
+        self.laid: dict[int, Line] = {}
+        """Lines in sight since the rows were renewed; 0 is the heading"""
+        self.layout_of: tuple[int, list[tuple[int, int]]] = (0, [])
+        """Width, and for it the columns that fit with the width of each"""
         self.cursor: str | None = None
 
     @property
@@ -71,30 +83,48 @@ class Table(Lines):
         if all(row.key != self.cursor for row in rows):
             self.cursor = rows[min(index, len(rows) - 1)].key if rows else None
         self.rows = rows
-        width = self.scrollable_content_region.width
-        if width > 0:
-            self.show(self.laid_out(width))
+        self.draw()
         if self.cursor != before:
             self.refresh()
             self.post_message(self.Moved(self))
 
-    def laid_out(self, width: int) -> list[Line]:
-        """Heading and rows as lines."""
-        fitting = self.fitting(width - 1)
-        spare = width - 1 - sum(self.columns[i].width + 1 for i in fitting)
-        widths = {i: self.columns[i].width + (max(0, spare) if self.columns[i].grow else 0) for i in fitting}
-        head: list[Span] = [(" ", "text")]
-        for i in fitting:
-            head += [*aligned(((self.columns[i].title, "dim"),), widths[i], self.columns[i].right), (" ", "text")]
-        lines: list[Line] = [tuple(head)]
-        for row in self.rows:
-            spans: list[Span] = [(" ", "text")]
-            for i in fitting:
-                spans += [*aligned(row.cells[i], widths[i], self.columns[i].right), (" ", "text")]
-            lines.append(tuple(spans))
-        if not self.rows and self.empty:
-            lines.append(((f" {self.empty}", "dim"),))
-        return lines
+    def draw(self) -> None:
+        """Draw again what is in sight and differs. A thousand rows cost no more than those that are seen."""
+        width = self.scrollable_content_region.width
+        if width <= 0:
+            return
+        before, self.laid = self.laid, {}
+        count = 1 + (len(self.rows) or bool(self.empty))
+        if (count, width) != (self.virtual_size.height, self.layout_of[0]):
+            self.layout_of = width, self.columns_in(width - 1)
+            self.virtual_size = Size(self.virtual_width(), count)
+            self.refresh()
+            return
+        top = round(self.scroll_y)
+        for index in range(top, min(top + self.size.height, count)):
+            if before.get(index) != self.laid_out(index):
+                self.refresh_lines(index)
+
+    def laid_out(self, index: int) -> Line:
+        """A line by its number: the heading, then the rows."""
+        if index not in self.laid:
+            self.laid[index] = self.lay_out(index)
+        return self.laid[index]
+
+    def lay_out(self, index: int) -> Line:
+        if index > len(self.rows):
+            return ((f" {self.empty}", "dim"),) if index == 1 and self.empty else EMPTY
+        cells = self.rows[index - 1].made() if index else tuple(((one.title, "dim"),) for one in self.columns)
+        spans: list[Span] = [(" ", "text")]
+        for i, width in self.layout_of[1]:
+            spans += [*aligned(cells[i], width, self.columns[i].right), (" ", "text")]
+        return tuple(spans)
+
+    def columns_in(self, width: int) -> list[tuple[int, int]]:
+        """Columns that fit, each with its width."""
+        fitting = self.fitting(width)
+        spare = max(0, width - sum(self.columns[i].width + 1 for i in fitting))
+        return [(i, self.columns[i].width + (spare if self.columns[i].grow else 0)) for i in fitting]
 
     def fitting(self, width: int) -> list[int]:
         """Columns that fit, dropping the least important first."""
@@ -107,7 +137,7 @@ class Table(Lines):
         return kept
 
     def line_at(self, y: int) -> Line:
-        return self.lines[0] if y == 0 and self.lines else super().line_at(y)
+        return self.laid_out(y + round(self.scroll_y) if y else 0)
 
     def render_line(self, y: int) -> Strip:
         index = y + round(self.scroll_y) - 1
