@@ -93,7 +93,7 @@ class DeckScreen(Screen[None]):
         """The fleet in a line, the most important last to go where it is narrow."""
         fleet, now = self.desk.fleet, self.desk.clock()
         up = sum(node.live(now) for node in fleet.nodes.values())
-        gpus = [gpu for node in fleet.nodes.values() for gpu in node.state.gpus.values() if node.live(now)]
+        gpus = [gpu for node in fleet.nodes.values() if node.live(now) for gpu in node.state.gpus.values()]
         runs = sum(run.live for run in fleet.runs())
         alerts = len(attention(fleet, now))
         wide = width >= 100

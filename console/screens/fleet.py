@@ -131,13 +131,12 @@ class FleetScreen(Listing):
 
     def rows(self) -> list[Row]:
         now = self.desk.clock()
-        nodes = [node for node in self.desk.fleet.nodes.values() if self.passes(node)]
+        every = self.desk.fleet.nodes.values()
+        nodes = [node for node in every if self.passes(node)] if self.filter.words else every
         return [Row(node.name, partial(node_cells, node, now)) for node in nodes]
 
     def passes(self, node: Node) -> bool:
         """Name, link, GPU models and run names can be searched."""
-        if not self.filter.words:
-            return True
         gpus = " ".join({gpu.name for gpu in node.state.gpus.values()})
         runs = " ".join(run.name for run in node.state.runs.values())
         return self.filter.passes(node.name, node.link.phase, node.state.host.hostname, gpus, runs)
