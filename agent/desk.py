@@ -59,6 +59,8 @@ class Desk:
             return await asyncio.to_thread(excerpt.log, self.folder(body.run), body)
         if isinstance(body, wire.Progress):
             return await asyncio.to_thread(excerpt.records, self.folder(body.run), body)
+        if isinstance(body, wire.ReadSpec):
+            return {"spec_text": await asyncio.to_thread(self.folder(body.run).spec.read_text, "utf-8")}
         assert isinstance(body, wire.ListRuns)
         views = self.machine.runs.all(max(0, body.limit))
         return {"runs": strip_tags(pack(views))}

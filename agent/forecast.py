@@ -42,7 +42,7 @@ class Forecast:
         """Raises Refusal for what does not fit."""
         if self.answer == "no":
             numbers = {"need_bytes": self.need_bytes, "room_bytes": self.room_bytes}
-            raise Refusal(self.text, f"{self.hint} Or force the launch.", {"kind": DOES_NOT_FIT, **numbers})
+            raise Refusal(self.text, f"{self.hint} Or force it.", {"kind": DOES_NOT_FIT, **numbers})
 
 
 def of(

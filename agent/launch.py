@@ -107,7 +107,7 @@ def pick_gpus(spec: Spec, python: Interpreter, around: Surroundings, force: bool
     if len(free) < spec.hardware.processes:
         raise Refusal(
             f"{spec.hardware.processes} GPUs wanted, {len(free)} free: " + "; ".join(occupied(real, around.taken)),
-            "Wait, kill what holds them, or force the launch.",
+            "Wait, kill what holds them, or force it.",
             {"kind": BUSY_GPUS},
         )
     free.sort(key=lambda gpu: (busy(gpu, around.taken), gpu.memory_used_bytes or 0, gpu.index))
@@ -132,16 +132,16 @@ def occupied(gpus: list[wire.Gpu], taken: frozenset[str]) -> list[str]:
     return words
 
 
-def check_disk(runs: Path, force: bool) -> None:
-    """Raises Refusal when the disk is nearly full."""
+def check_disk(runs: Path, force: bool, wanted: int = FREE_BYTES) -> None:
+    """Raises Refusal when the disk is nearly full. `wanted` in bytes."""
     try:
         free = shutil.disk_usage(runs).free
     except OSError as error:
         raise of_os_error(error, "cannot read the disk", runs) from error
-    if free < FREE_BYTES and not force:
+    if free < wanted and not force:
         raise Refusal(
-            f"the disk of {runs} is nearly full: {free / 2**20:.0f} MiB free, {FREE_BYTES >> 20} MiB wanted",
-            "Free some space (`df -h`), or force the launch.",
+            f"the disk of {runs} is nearly full: {free / 2**20:.0f} MiB free, {wanted >> 20} MiB wanted",
+            "Free some space (`df -h`), or force it.",
             {"kind": FULL_DISK},
         )
 

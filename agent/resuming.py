@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import interpreters, judging, kept, killing, launch, preflight, snapshots, wire
+from agent import forecast, interpreters, judging, kept, killing, launch, preflight, snapshots, wire
 from agent.interpreters import Interpreter
 from agent.judging import Memory
 from agent.launch import Start, Surroundings
+from agent.lessons import corrections
 from agent.preflight import WEIGHTS_ONLY, Badge, Versions
 from agent.refusal import Refusal, of_os_error
 from agent.snapshots import Choice
@@ -50,6 +51,7 @@ class Plan:
             "refused": list(self.choice.refused),
             "bytes": found.size_bytes,
             "forecast_s": self.forecast_s,
+            "memory": self.start.expected.text if self.start.expected else "",
         }
 
 
@@ -102,7 +104,8 @@ def plan(
     own_text = folder.spec.read_text(encoding="utf-8")
     text = own_text if body.spec_text is None else body.spec_text
     spec = Spec.parse(text)
-    spec.check_files(user_home(os.environ))
+    home = user_home(os.environ)
+    spec.check_files(home)
     place = lineage.came_to(folder)
     choice = snapshots.choose(folder, body.snapshot, place, memory.speed)
     unchanged = not body.fork and hashlib.sha256(text.encode()).hexdigest() == record.get("spec_sha256")
@@ -110,14 +113,18 @@ def plan(
     refuse_change(choice.found, changed, body.fork)
     refuse_finished(choice.found, changed)
     python = choose_python(spec, str(record.get("python") or ""), memory.versions)
-    gpus = launch.pick_gpus(spec, python, around, force=False)
-    launch.check_disk(around.state.runs, force=False)
+    gpus = launch.pick_gpus(spec, python, around, body.force)
+    expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state))
+    if not body.force:
+        expected.refuse_unfit()
+    # a snapshot is written before an older one may go
+    launch.check_disk(around.state.runs, body.force, launch.FREE_BYTES + choice.found.size_bytes)
     settings = launcher.environment(spec, gpus)
     basis = judging.Basis(
         python.path, spec.hardware.processes, gpus, settings, judging.data_file(spec, folder, body.fork)
     )
     badge = preflight.judge(choice.found, changed, basis.surroundings(around, memory))
-    start = Start(spec, text, python, gpus, order_id, operator)
+    start = Start(spec, text, python, gpus, order_id, operator, expected)
     return Plan(start, choice, badge, place.step, memory.speed.forecast_s(choice.found.size_bytes))
 
 

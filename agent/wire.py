@@ -291,6 +291,13 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """The spec a run was started from, byte for byte. Result: {"spec_text"}."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class ListRuns:
     """All runs the node has on disk. Result: {"runs": [RunState...]}, newest first."""
 
@@ -320,8 +327,9 @@ class Resume:
     """Continue an ended run in its own folder, from a snapshot. Checked wholly before anything starts.
 
     Result: {"run", "snapshot", "step", "label": exact | inexact | weights-only, "differences": [in words],
-    "forecast_s": time to read its bytes or None}. With `check` nothing starts. A changed spec is refused unless `fork`,
-    which makes a new run from the snapshot.
+    "forecast_s": time to read its bytes or None, "memory": what it will need, in words}. With `check` nothing starts.
+    A changed spec is refused unless `fork`, which makes a new run from the snapshot. What `force` overrides is refused
+    as by Launch.
     """
 
     run: str
@@ -330,6 +338,8 @@ class Resume:
     fork: bool = False
     spec_text: str | None = None
     """A changed spec, for a fork"""
+    force: bool = False
+    """Start although GPUs are busy, the disk is nearly full or the plan says it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +366,9 @@ class ReadExport:
     limit_bytes: int = 1048576
 
 
-Body = Launch | Kill | Steer | Resume | Pin | Export | Logs | Progress | ListRuns | ListSnapshots | ReadExport
+Body = (
+    Launch | Kill | Steer | Resume | Pin | Export | Logs | Progress | ListRuns | ListSnapshots | ReadExport | ReadSpec
+)
 DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export)
 """Refused by the agent itself on a read-only connection."""
 
@@ -432,6 +444,7 @@ __all__ = [
     "Pin",
     "Progress",
     "ReadExport",
+    "ReadSpec",
     "Reply",
     "Resume",
     "RunState",

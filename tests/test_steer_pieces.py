@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +13,15 @@ from typing import Any
 
 import pytest
 
-from agent import exporting, orders, preflight, snapshots, steering, wire
+from agent import exporting, orders, preflight, ram, resuming, snapshots, steering, wire
 from agent.desk import Desk
 from agent.events import Events
 from agent.following import Followed
 from agent.interpreters import Interpreter
 from agent.journal import Journal
+from agent.judging import Memory
+from agent.kept import Kept
+from agent.launch import Surroundings
 from agent.node import Machine
 from agent.orders import OrderBook, verb_of
 from agent.preflight import Badge, Versions
@@ -24,12 +29,15 @@ from agent.probe import Probe
 from agent.records import describe
 from agent.refusal import Refusal
 from agent.snapshots import ReadSpeed
+from agent.state import StateFolder
 from jobs import durable, snapshot_writer
 from jobs.changes import changes
 from jobs.lineage import came_to
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
+from jobs.spec import Spec
+from tests import trainings
 from tests.fakes.node import Node, until, variables
 
 CPU = {"torch": "2.13.0", "python": "3.11.7", "ranks": 2, "device": "cpu", "threads": 1, "cpu": "AVX2"}
@@ -267,6 +275,38 @@ async def test_the_book_of_orders_stays_small_and_still_knows_the_latest(
     assert "o-19" in book.replies and "o-3" not in book.replies and len(book.replies) <= 6
     again = OrderBook(node.state, book.desk, events)
     assert again.replies["o-19"] == book.replies["o-19"]
+
+
+@pytest.mark.parametrize("scarce", ["memory", "disk"])
+def test_a_resume_that_finds_no_room_is_refused_as_a_launch_is_and_may_be_forced(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scarce: str
+) -> None:
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    state = StateFolder.locate()
+    state.create()
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"instruction": "a", "input": "", "output": "b"}\n' * 8)
+    text = f"model: {trainings.MODEL}\npython: {sys.executable}\ndata: {{path: {data}}}\nhardware: {{device: cpu}}\n"
+    folder.spec.write_text(text)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    durable.write_json(folder.record, {"run": folder.name, "spec_sha256": sha256})
+    Kept("ended", None, None, ended_unix=2.0, reason="stopped").write(folder)
+    take(folder, 0, 5, environment=CPU, deciding=Spec.parse(text).deciding(), total_steps=50)
+    around, memory = Surroundings(state, {}, None, "", frozenset()), Memory(Versions(), ReadSpeed())
+    if scarce == "memory":
+        monkeypatch.setattr(ram, "available_bytes", lambda: 1 << 20)
+    else:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(10**12, 10**12, 1 << 30))
+
+    def check(force: bool) -> dict[str, Any]:
+        body = wire.Resume(folder.name, check=True, force=force)
+        return resuming.resume(folder, body, "order-1", "somebody", around, memory)
+
+    with pytest.raises(Refusal) as refused:
+        check(force=False)
+    assert refused.value.result["kind"] == {"memory": "does-not-fit", "disk": "full-disk"}[scarce]
+    assert check(force=True)["snapshot"] == "b0-s00000005"
 
 
 def test_a_check_does_not_read_like_a_resume_in_the_trail() -> None:
