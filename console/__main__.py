@@ -28,6 +28,7 @@ COMMANDS = {
     "rollback": _("take a running training back to an earlier step"),
     "resume": _("let an ended run go on from a snapshot, or fork it"),
     "export": _("bring a trained adapter or model home, verified"),
+    "exec": _("run one command on many nodes; equal outputs are shown once"),
     "plan": _("what fits, and how long it takes"),
     "triage": _("why a run died: cause, culprit, evidence, remedy"),
     "demo": _("fine-tune a small real model on two nodes on this machine"),

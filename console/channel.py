@@ -97,6 +97,10 @@ class ChannelStream:
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise Closed("the other end has hung up") from error
 
+    def end_input(self) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.shutdown_write()
+
     def complaint(self) -> str:
         self._drain_stderr()
         return self._stderr.decode("utf-8", "replace").strip()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 LIMIT = 4096
 """More nodes than that in one set is a typing error."""
+_LAST_NUMBER = re.compile(r"([^\[\],\s]*?)([0-9]{1,9})([^0-9\[\],\s]*)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -21,6 +23,37 @@ def expand(text: str) -> list[str]:
         if len(names) > LIMIT:
             raise NodeSetError(f"{text!r} names more than {LIMIT} nodes")
     return list(names)
+
+
+def fold(names: Iterable[str]) -> str:
+    """The shortest set that expands to these names: a08 a09 a10 b gives ``a[08-10],b``."""
+    groups: dict[tuple[str, str, int], dict[int, None]] = {}
+    parts: list[tuple[str, str, int] | str] = []
+    found = [(name, _LAST_NUMBER.fullmatch(name)) for name in dict.fromkeys(names)]
+    padded = {(m[1], m[3], len(m[2])) for _name, m in found if m and m[2].startswith("0") and len(m[2]) > 1}
+    for name, match in found:
+        if match is None:
+            parts.append(name)
+            continue
+        width = len(match[2])
+        key = match[1], match[3], width if (match[1], match[3], width) in padded else 0
+        if key not in groups:
+            parts.append(key)
+        groups.setdefault(key, {})[int(match[2])] = None
+    return ",".join(part if isinstance(part, str) else _folded(*part, sorted(groups[part])) for part in parts)
+
+
+def _folded(head: str, tail: str, width: int, numbers: list[int]) -> str:
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    if len(numbers) == 1:
+        return f"{head}{str(numbers[0]).zfill(width)}{tail}"
+    words = [str(a).zfill(width) + ("" if a == b else f"-{str(b).zfill(width)}") for a, b in ranges]
+    return f"{head}[{','.join(words)}]{tail}"
 
 
 def _split(text: str) -> list[str]:

@@ -36,6 +36,9 @@ class Stream(Protocol):
     def write(self, data: bytes) -> None:
         """All of it. Raises Closed at the end, TimeoutError after WRITE_TIMEOUT_S without progress."""
 
+    def end_input(self) -> None:
+        """Nothing more will be written. Never waits."""
+
     def complaint(self) -> str:
         """The end of what the command wrote to stderr."""
 
@@ -146,6 +149,11 @@ class ProcessStream:
                     continue
                 except BrokenPipeError as error:
                     raise Closed("the other end has hung up") from error
+
+    def end_input(self) -> None:
+        with self._lock:
+            if not self._ended and self._process.stdin:
+                self._process.stdin.close()
 
     def complaint(self) -> str:
         self._pumps[1].join(0.5)
