@@ -10,13 +10,12 @@ from typing import Any
 from agent.codec import pack
 from agent.preflight import Badge
 from agent.refusal import Refusal
-from agent.wire import SnapshotState, strip_tags
+from agent.wire import NEWEST, SnapshotState, strip_tags
 from jobs import snapshot
 from jobs.lineage import Place
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot, SnapshotError
 
-NEWEST = "newest"
 MEASURABLE_BYTES = 1 << 20
 """Reading less than this is over before its speed means anything."""
 

@@ -23,6 +23,8 @@ from jobs import VERSION
 PROTOCOL = 1
 UNACKED_LEVELS = 2
 KEYFRAME_EVERY_S = 60.0
+NEWEST = "newest"
+"""In place of a snapshot's name: the newest that verifies on the way the run has come."""
 HEARTBEAT_S = 2.0
 """A level goes out at least this often even when nothing changed, so silence means trouble."""
 
@@ -52,6 +54,8 @@ class Host:
     net_tx_bytes_s: float | None = None
     uptime_s: float | None = None
     disks: tuple[Disk, ...] = ()
+    cordon: str = ""
+    """Who keeps new runs away, since when and why; empty: nobody"""
     gpu_note: str = ""
     """Why there are no GPU figures, in words: no driver, driver/library mismatch, probe not answering…
 
@@ -333,7 +337,7 @@ class Resume:
     """
 
     run: str
-    snapshot: str = "newest"
+    snapshot: str = NEWEST
     check: bool = False
     fork: bool = False
     spec_text: str | None = None
@@ -366,10 +370,41 @@ class ReadExport:
     limit_bytes: int = 1048576
 
 
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Take no new runs, or take them again; runs that are live go on. Result: {"cordon": as Host.cordon}."""
+
+    cordoned: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAudit:
+    """The newest orders that changed something, newest first.
+
+    Result: {"entries": [{"unix", "operator", "verb", "run", "step", "outcome", "order"}]}
+    """
+
+    limit: int = 200
+
+
 Body = (
-    Launch | Kill | Steer | Resume | Pin | Export | Logs | Progress | ListRuns | ListSnapshots | ReadExport | ReadSpec
+    Cordon
+    | ReadAudit
+    | Launch
+    | Kill
+    | Steer
+    | Resume
+    | Pin
+    | Export
+    | Logs
+    | Progress
+    | ListRuns
+    | ListSnapshots
+    | ReadExport
+    | ReadSpec
 )
-DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export)
+DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export, Cordon)
 """Refused by the agent itself on a read-only connection."""
 
 
@@ -417,11 +452,13 @@ __all__ = [
     "DESTRUCTIVE",
     "HEARTBEAT_S",
     "KEYFRAME_EVERY_S",
+    "NEWEST",
     "PROTOCOL",
     "UNACKED_LEVELS",
     "VERSION",
     "Ack",
     "Body",
+    "Cordon",
     "Disk",
     "Event",
     "Export",
@@ -443,6 +480,7 @@ __all__ = [
     "Order",
     "Pin",
     "Progress",
+    "ReadAudit",
     "ReadExport",
     "ReadSpec",
     "Reply",

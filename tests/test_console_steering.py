@@ -18,12 +18,14 @@ from console.screens.fleet import FleetScreen
 from console.screens.new_run import NewRunScreen
 from console.screens.rollback import RollBack
 from console.screens.run import RunScreen
+from console.screens.run_list import RunList
 from console.screens.runs import RunsScreen
 from console.screens.timeline import Timeline
 from console.session import Conversation, Inbox
 from console.widgets.editor import SpecEditor
+from console.widgets.table import Table
 from tests.fakes.screen import app_of, console, painted, shows, told, until
-from tests.fakes.sitting import EXPORTED, PLAN, MemoryLink, Sitting, back_and_on, sitting, snapshot
+from tests.fakes.sitting import EXPORTED, PLAN, SPEC, MemoryLink, Sitting, back_and_on, sitting, snapshot
 
 Link = Callable[[], MemoryLink]
 LIVE, ENDED = "faults-lora-20261130-1", "qwen-dora-20261129-1"
@@ -241,6 +243,65 @@ async def test_a_user_who_went_elsewhere_is_not_asked_by_surprise() -> None:
         app_of(pilot).desk.pending[0].future.set_result(wire.Reply("o", True, dict(PLAN)))
         await until(pilot, lambda: "press R there again" in told(app_of(pilot)))
         assert isinstance(app_of(pilot).screen, NewRunScreen)
+
+
+async def test_a_resume_may_be_forced_where_the_node_only_has_doubts() -> None:
+    sat, link = started()
+    async with console(sat, (100, 40)) as pilot:
+        await at_ended_run(pilot)
+        link().answers[wire.Resume] = wire.Reply("o", False, {"kind": "does-not-fit"}, "needs 90 GiB, 80 free", "Wait.")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, Question))
+        await shows(pilot, f"Start {ENDED} on node1 anyway?", "needs 90 GiB, 80 free", "out of memory")
+        del link().answers[wire.Resume]
+        await pilot.press("y")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, Question))
+        await shows(pilot, f"Resume {ENDED} on node1")
+        await pilot.press("y")
+        await until(pilot, lambda: len(asked(link, wire.Resume)) == 3)
+        forced = [(body.check, body.force) for body in asked(link, wire.Resume) if isinstance(body, wire.Resume)]
+        assert forced == [(True, False), (True, True), (False, True)]
+
+
+async def test_a_changed_spec_is_forked_from_the_chosen_snapshot() -> None:
+    sat, link = started()
+    async with console(sat, (100, 40)) as pilot:
+        link().answers[wire.ReadSpec] = wire.Reply("o", True, {"spec_text": SPEC})
+        await at_ended_run(pilot)
+        await pilot.press("j", "F")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, NewRunScreen))
+        await shows(pilot, f"fork of {ENDED} from b0-s00000075")
+        editor = app_of(pilot).screen.query_one(SpecEditor)
+        assert editor.text == SPEC
+        editor.load_text(SPEC + "rules: {on_nan: rollback}\n")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, RunScreen))
+        await pilot.press("n")  # what was begun is kept, and what it is a fork of
+        await shows(pilot, f"fork of {ENDED} from b0-s00000075")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: asked(link, wire.Resume))
+        changed = SPEC + "rules: {on_nan: rollback}\n"
+        assert asked(link, wire.Resume) == [wire.Resume(ENDED, "b0-s00000075", fork=True, spec_text=changed)]
+        assert not asked(link, wire.Launch)
+
+
+@pytest.mark.parametrize("keys", ["2", "1 enter"])
+async def test_rolled_back_from_a_list_the_question_comes_where_its_snapshots_are_seen(keys: str) -> None:
+    sat, link = started()
+    async with console(sat, (100, 40)) as pilot:
+        await pilot.press(*keys.split())
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, RunList) and rows_of(pilot))
+        await pilot.press("B")
+        await shows(pilot, f"Roll {LIVE} on node1 back from step")
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app_of(pilot).screen, RunScreen))
+        await pilot.pause(1.0)
+        assert isinstance(app_of(pilot).screen, RunScreen), "it asks once"
+        assert not asked(link, wire.Steer)
+
+
+def rows_of(pilot: Pilot[None]) -> object:
+    return app_of(pilot).screen.query_one(Table).cursor
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agent import wire
+from agent.wire import NEWEST
 from console.commands.asking import add_run, add_yes, confirmed, step_of
 from console.commands.reach import answer, located, opened
 from console.commands.run import read_spec
@@ -15,8 +17,6 @@ from console.commands.table import show_json
 from console.fleet import Run
 from console.format import duration, size
 from console.strings import _
-
-NEWEST = "newest"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fork", type=Path, metavar="SPEC", help=_("start a new run from that snapshot with this changed spec")
     )
+    parser.add_argument(
+        "--force", action="store_true", help=_("start although GPUs are busy or the plan says it does not fit")
+    )
     add_yes(parser)
 
 
@@ -37,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         found = located(session, args.run, args.on, args.timeout)
         name = args.start if args.start == NEWEST else named(list_of(session, found), args.start)
         fork = text is not None
-        plan = answer(session, found.node, wire.Resume(found.state.run, name, True, fork, text), READ_S).result
+        body = wire.Resume(found.state.run, name, True, fork, text, args.force)
+        plan = answer(session, found.node, body, READ_S).result
         if args.check:
             show_json({"node": found.node, **plan}) if args.json else print_plan(plan)
             return 0
@@ -46,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         if not confirmed(question(found, plan, fork), args.yes):
             print(_("nothing was started"))
             return 1
-        body = wire.Resume(found.state.run, str(plan["snapshot"]), False, fork, text)
-        result = answer(session, found.node, body, READ_S).result
+        start = replace(body, snapshot=str(plan["snapshot"]), check=False)
+        result = answer(session, found.node, start, READ_S).result
         if args.json:
             show_json({"node": found.node, **result})
         else:
@@ -67,6 +71,8 @@ def print_plan(plan: dict[str, Any]) -> None:
     took = _("{size} to read").format(size=size(plan.get("bytes")))
     forecast = plan.get("forecast_s")
     print(f"  {took}" + (_(", about {time}").format(time=duration(forecast)) if forecast is not None else ""))
+    if plan.get("memory"):
+        print(f"  {plan['memory']}")
 
 
 def question(found: Run, plan: dict[str, Any], fork: bool) -> str:

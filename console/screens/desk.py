@@ -28,12 +28,22 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The snapshot that a fork begins with."""
+
+    node: str
+    run: str
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A spec being written; kept when its screen is left."""
 
     node: str | None
     text: str
     name: str = "spec.yaml"
+    origin: Origin | None = None
 
 
 @dataclass(slots=True)

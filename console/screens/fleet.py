@@ -20,8 +20,9 @@ from console.screens.desk import Desk
 from console.screens.listing import Listing
 from console.screens.node import NodeScreen
 from console.screens.run import RunScreen
+from console.screens.run_list import parted
 from console.screens.runs import COLUMNS as RUN_COLUMNS
-from console.screens.runs import parted, run_table
+from console.screens.runs import run_table
 from console.strings import _
 from console.widgets.levels import busy, fullest, heat, memory, phase, utilisation
 from console.widgets.lines import Lines
@@ -72,7 +73,8 @@ def node_cells(node: Node, now: float) -> tuple[Line, ...]:
     if not believed:
         figures = tuple(tuple((text, "dim") for text, _role in cell) for cell in figures)
     sign = "!" if any(gpu.lost for gpu in gpus) else ""
-    return (((node.name, name), (sign, "bad")), phase(shown), *figures)
+    shut = " ⊘" if state.host.cordon else ""
+    return (((node.name, name), (sign, "bad"), (shut, "warn")), phase(shown), *figures)
 
 
 class FleetScreen(Listing):

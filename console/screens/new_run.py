@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
@@ -18,7 +19,8 @@ from console.bindings import bindings
 from console.format import size
 from console.screens.base import DeckScreen
 from console.screens.desk import Desk, Draft
-from console.screens.dialogs import Notice, Question
+from console.screens.dialogs import Notice
+from console.screens.force import forceable, offer_force
 from console.screens.run import RunScreen
 from console.strings import _, plural
 from console.widgets.choice import Choice
@@ -31,13 +33,6 @@ from jobs.spec import Spec, SpecError
 LAUNCH_DEADLINE_S = 90.0
 CHECK_AFTER_S = 0.2
 FILE_LIMIT_BYTES = 256 * 1024
-FORCEABLE = {
-    "busy-gpus": _("Whoever uses these GPUs may run out of memory through it, and so may this run."),
-    "does-not-fit": _("It will most likely end with out of memory."),
-    "stale-gpus": _("Nobody knows who uses these GPUs now."),
-    "full-disk": _("Its snapshots and logs may find no room."),
-}
-"""Refusals that the user may overrule, and what that risks"""
 
 
 def templates() -> dict[str, Path]:
@@ -64,7 +59,8 @@ class NewRunScreen(DeckScreen):
         return Draft(None, path.read_text(encoding="utf-8") if path is not None else "", name)
 
     def content(self) -> ComposeResult:
-        nodes = list(self.desk.fleet.nodes)
+        origin = self.draft.origin  # the snapshot lies on one node
+        nodes = list(self.desk.fleet.nodes) if origin is None else [origin.node]
         chosen = self.draft.node if self.draft.node in nodes else nodes[0] if len(nodes) == 1 else Select.NULL
         shipped = [(Text(name), name) for name in templates()]
         with Horizontal(id="choices"):
@@ -85,7 +81,11 @@ class NewRunScreen(DeckScreen):
         self.query_one("#launch" if ready else "#spec" if self.node is not None else "#node").focus()
 
     def title_line(self) -> Line:
-        return ((_("New run"), "title"),)
+        origin = self.draft.origin
+        if origin is None:
+            return ((_("New run"), "title"),)
+        where = _("  fork of {run} from {snapshot}").format(run=origin.run, snapshot=origin.snapshot)
+        return ((_("New run"), "title"), (where, "strong"))
 
     @property
     def node(self) -> str | None:
@@ -172,7 +172,7 @@ class NewRunScreen(DeckScreen):
         self.take(path.name, text)
 
     def take(self, name: str, text: str) -> None:
-        self.draft = Draft(self.node, text, name)
+        self.draft = replace(self.draft, node=self.node, text=text, name=name)
         self.query_one(SpecEditor).load_text(text)
         entitle(self.query_one("#spec-panel"), _("Spec: {name}").format(name=name))
         self.check()
@@ -196,7 +196,10 @@ class NewRunScreen(DeckScreen):
     def launch(self, node: str, spec: Spec, force: bool = False) -> None:
         self.launching = True
         label = _("starting {name} on {node}").format(name=spec.name, node=node)
-        body = wire.Launch(self.text, self.draft.name, force)
+        origin = self.draft.origin
+        body: wire.Body = wire.Launch(self.text, self.draft.name, force)
+        if origin is not None:
+            body = wire.Resume(origin.run, origin.snapshot, fork=True, spec_text=self.text, force=force)
         self.desk.ask(label, node, body, LAUNCH_DEADLINE_S, lambda reply: self.launched(node, spec, reply))
         self.check()
 
@@ -212,23 +215,17 @@ class NewRunScreen(DeckScreen):
             return
         if self.is_attached:
             self.check()
-        if self.app.screen is self and str(reply.result.get("kind")) in FORCEABLE:
-            self.offer_force(node, spec, reply)
+        if self.app.screen is self and forceable(reply):
+            first = _("Launch {name} on {node} anyway?").format(name=spec.name, node=node)
+            offer_force(self, first, reply, lambda: self.launch(node, spec, force=True))
             return
         self.app.push_screen(Notice(_("Nothing was started on {node}").format(node=node), reply.error, reply.hint))
-
-    def offer_force(self, node: str, spec: Spec, reply: wire.Reply) -> None:
-        """The node has doubts that the user may know better about."""
-        first = _("Launch {name} on {node} anyway?").format(name=spec.name, node=node)
-        risk = FORCEABLE[str(reply.result["kind"])]
-        asked = Question(_("Nothing was started"), [first, reply.error, reply.hint, risk], _("Launch anyway"))
-        self.app.push_screen(asked, lambda yes: self.launch(node, spec, force=True) if yes else None)
 
     def action_edit(self) -> None:
         self.query_one(SpecEditor).focus()
 
     def action_back(self) -> None:
-        self.desk.draft = Draft(self.node, self.text, self.draft.name)
+        self.desk.draft = replace(self.draft, node=self.node, text=self.text)
         super().action_back()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container
 
@@ -12,9 +11,8 @@ from console.bindings import bindings
 from console.fleet import Run
 from console.screens.describe import node_lines
 from console.screens.desk import Desk
-from console.screens.run import RunScreen
-from console.screens.runs import COLUMNS, parted, run_table
-from console.screens.steering import SteeringScreen
+from console.screens.run_list import RunList
+from console.screens.runs import COLUMNS, run_table
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import Line
@@ -22,7 +20,7 @@ from console.widgets.panel import Panel
 from console.widgets.table import Row, Table
 
 
-class NodeScreen(SteeringScreen):
+class NodeScreen(RunList):
     PLACE = "node"
     BINDINGS = bindings("node", "screen")
 
@@ -37,10 +35,6 @@ class NodeScreen(SteeringScreen):
             with Panel(_("Runs"), id="runs-panel"):
                 yield Table(COLUMNS, self.rows, empty=_("No runs on this node. n starts one."), id="runs")
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one(Table).focus()
-
     def title_line(self) -> Line:
         return ((_("Node"), "title"), (f"  {self.node}", "strong"))
 
@@ -51,12 +45,3 @@ class NodeScreen(SteeringScreen):
     def rows(self) -> list[Row]:
         node = self.desk.node(self.node)
         return run_table(self.desk, [Run(node.name, state) for state in node.runs()]) if node is not None else []
-
-    def subject(self) -> Run | None:
-        place = parted(self.query_one(Table).cursor)
-        return self.desk.run(*place) if place else None
-
-    @on(Table.Chosen)
-    def open_run(self) -> None:
-        if run := self.subject():
-            self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))

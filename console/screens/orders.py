@@ -10,6 +10,7 @@ from console.fleet import Run
 from console.format import UNKNOWN, age, count
 from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
+from console.screens.force import forceable, offer_force
 from console.strings import _
 
 ANSWER_S = 900.0
@@ -35,12 +36,23 @@ def allowed(screen: DeckScreen, run: Run, live: bool | None = None) -> bool:
     return False
 
 
-def order(screen: DeckScreen, run: Run, label: str, body: wire.Body, done: Done, deadline_s: float = ANSWER_S) -> None:
-    """Give an order for a run; a refusal is shown in the node's own words."""
+def order(
+    screen: DeckScreen,
+    run: Run,
+    label: str,
+    body: wire.Body,
+    done: Done,
+    deadline_s: float = ANSWER_S,
+    overrule: Callable[[], None] | None = None,
+) -> None:
+    """Give an order for a run; a refusal is shown in the node's own words, and `overrule` offered where that helps."""
 
     def answer(reply: wire.Reply) -> None:
         if reply.ok:
             done(reply.result)
+        elif overrule is not None and forceable(reply):
+            first = _("Start {run} on {node} anyway?").format(run=run.state.run, node=run.node)
+            offer_force(screen, first, reply, overrule)
         else:
             title = _("{run} on {node}: not done").format(run=run.state.run, node=run.node)
             screen.app.push_screen(Notice(title, reply.error, reply.hint))

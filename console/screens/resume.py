@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent import wire
-from console.commands.resume import NEWEST, question
+from agent.wire import NEWEST
+from console.commands.resume import question
 from console.commands.snapshots import READ_S
 from console.fleet import Run
 from console.format import duration, size
@@ -13,6 +14,7 @@ from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
 from console.screens.orders import name_of, order
 from console.strings import _
+from console.widgets.paint import one_line
 
 MEANINGS = {
     "exact": _("exact: it goes on bit for bit as if it had never stopped."),
@@ -22,13 +24,21 @@ MEANINGS = {
 }
 
 
-def check_resume(screen: DeckScreen, run: Run, chosen: str | None) -> None:
+def check_resume(screen: DeckScreen, run: Run, chosen: str | None, force: bool = False) -> None:
     label = _("checking {name} on {node}").format(name=name_of(run), node=run.node)
-    body = wire.Resume(run.state.run, chosen or NEWEST, check=True)
-    order(screen, run, label, body, lambda plan: ask_to_resume(screen, run, plan), READ_S)
+    body = wire.Resume(run.state.run, chosen or NEWEST, check=True, force=force)
+    order(
+        screen,
+        run,
+        label,
+        body,
+        lambda plan: ask_to_resume(screen, run, plan, force),
+        READ_S,
+        overrule=lambda: check_resume(screen, run, chosen, force=True),
+    )
 
 
-def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
+def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> None:
     """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
     if not sound(plan):
         said = _("{node} sent something that is no plan for a resume").format(node=run.node)
@@ -40,7 +50,7 @@ def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
         screen.app.notify(text, markup=False)
         return
     asked = Question(_("Resume a run"), words(run, plan), _("Resume it"))
-    screen.app.push_screen(asked, lambda yes: resume(screen, run, plan) if yes else None)
+    screen.app.push_screen(asked, lambda yes: resume(screen, run, plan, force) if yes else None)
 
 
 def sound(plan: dict[str, Any]) -> bool:
@@ -66,10 +76,11 @@ def words(run: Run, plan: dict[str, Any]) -> list[str]:
     text += [_("Not usable: {reason}.").format(reason=reason) for reason in plan.get("refused") or ()]
     forecast = plan.get("forecast_s")
     about = _(", about {time}").format(time=duration(forecast)) if isinstance(forecast, (int, float)) else ""
-    return [*text, _("{size} to read").format(size=size(plan.get("bytes"))) + about + "."]
+    text.append(_("{size} to read").format(size=size(plan.get("bytes"))) + about + ".")
+    return [*text, one_line(str(plan.get("memory") or ""))]
 
 
-def resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
+def resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> None:
     label = _("resuming {name} on {node}").format(name=name_of(run), node=run.node)
 
     def started(result: dict[str, Any]) -> None:
@@ -78,4 +89,4 @@ def resume(screen: DeckScreen, run: Run, plan: dict[str, Any]) -> None:
         text = said.format(**where, snapshot=result.get("snapshot"), step=result.get("step"))
         screen.app.notify(text, markup=False)
 
-    order(screen, run, label, wire.Resume(run.state.run, str(plan.get("snapshot"))), started, READ_S)
+    order(screen, run, label, wire.Resume(run.state.run, str(plan.get("snapshot")), force=force), started, READ_S)

@@ -34,8 +34,10 @@ class RunScreen(SteeringScreen):
     BINDINGS = bindings("run", "screen")
     VERTICAL_BREAKPOINTS = [(0, "-low"), (36, "-tall")]  # noqa: RUF012
 
-    def __init__(self, desk: Desk, node: str, run: str) -> None:
+    def __init__(self, desk: Desk, node: str, run: str, rolling_back: bool = False) -> None:
         super().__init__(desk)
+        self.rolling_back = rolling_back
+        """Ask where to roll back to, as soon as the snapshots are known."""
         self.node, self.run_id = node, run
         self.rank: int | None = 0
         self.history: History | None = None
@@ -118,6 +120,10 @@ class RunScreen(SteeringScreen):
         super().tick()
         entitle(self.query_one("#snapshots-panel"), self.snapshots_title())
         entitle(self.query_one("#tail-panel"), _("Log, {rank}").format(rank=rank_name(self.rank)))
+        known = self.shelf.heard and self.history is not None and self.history.complete
+        if self.rolling_back and known and self.app.screen is self:
+            self.rolling_back = False
+            self.action_roll_back()
 
     def figures(self, width: int, _height: int) -> Sequence[Line]:
         run, node = self.run_here(), self.desk.node(self.node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from textual import on
 from textual.app import ComposeResult
 
 from console.bindings import bindings
@@ -13,8 +12,7 @@ from console.format import UNKNOWN, age, count, duration, figure, share, tokens_
 from console.screens.desk import Desk
 from console.screens.listing import Listing
 from console.screens.log import LogScreen
-from console.screens.run import RunScreen
-from console.screens.steering import SteeringScreen
+from console.screens.run_list import RunList, run_key
 from console.strings import _, plural
 from console.widgets.levels import run_phase
 from console.widgets.paint import Line, one_line
@@ -34,16 +32,6 @@ COLUMNS = (
     Column(_("Model"), 20, drop=5),
     Column(_("Method"), 6, drop=6),
 )
-
-
-def run_key(run: Run) -> str:
-    return f"{run.node}\n{run.state.run}"
-
-
-def parted(key: str | None) -> tuple[str, str] | None:
-    """Node and run of a row's key."""
-    node, found, run = (key or "").partition("\n")
-    return (node, run) if found else None
 
 
 def run_cells(desk: Desk, run: Run) -> tuple[Line, ...]:
@@ -73,7 +61,7 @@ def run_table(desk: Desk, runs: list[Run]) -> list[Row]:
     return [Row(run_key(run), partial(run_cells, desk, run)) for run in runs]
 
 
-class RunsScreen(Listing, SteeringScreen):
+class RunsScreen(Listing, RunList):
     PLACE = "runs"
     BINDINGS = bindings("runs", "screen")
 
@@ -100,19 +88,6 @@ class RunsScreen(Listing, SteeringScreen):
         live = sum(run.live for run in runs)
         title = _("{live} live, {all}").format(live=live, all=plural("{n} run in all", "{n} runs in all", len(runs)))
         entitle(self.query_one("#all"), f"{_('Runs')}: {title}")
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one(Table).focus()
-
-    def subject(self) -> Run | None:
-        place = parted(self.query_one(Table).cursor)
-        return self.desk.run(*place) if place else None
-
-    @on(Table.Chosen)
-    def open_run(self) -> None:
-        if run := self.subject():
-            self.app.push_screen(RunScreen(self.desk, run.node, run.state.run))
 
     def action_log(self) -> None:
         if run := self.subject():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent import wire
+from agent.wire import NEWEST
 from console.bindings import Key
 from console.fleet import Run
 from console.screens.base import DeckScreen
+from console.screens.desk import Draft, Origin
 from console.screens.kill import ask_to_kill
 from console.screens.orders import allowed, name_of, order, pause, pause_question, tell
 from console.strings import _
@@ -47,6 +51,20 @@ class SteeringScreen(DeckScreen):
         run = self.subject()
         if run is not None and allowed(self, run, live=False):
             check_resume(self, run, self.start())
+
+    def action_fork(self) -> None:
+        """The spec of the run, to be changed, over the chosen snapshot."""
+        run = self.subject()
+        if run is None or not allowed(self, run):
+            return
+        origin = Origin(run.node, run.state.run, self.start() or NEWEST)
+
+        def read(result: dict[str, Any]) -> None:
+            self.desk.draft = Draft(run.node, str(result.get("spec_text") or ""), f"{run.state.name}.yaml", origin)
+            self.app.call_later(self.app.run_action, "new_run")
+
+        label = _("reading the spec of {name}").format(name=name_of(run))
+        order(self, run, label, wire.ReadSpec(run.state.run), read)
 
     def action_export(self) -> None:
         from console.screens.export import ask_to_export
