@@ -51,8 +51,10 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def run_attach(options: argparse.Namespace) -> int:
-    from agent.attach import attach
+    from agent.attach import attach, write_all
+    from agent.forced import greeting
 
+    write_all(1, greeting(os.environ))
     return attach(StateFolder.locate(), options.read_only)
 
 

@@ -7,7 +7,21 @@ import time
 from signal import SIGTERM, SIGUSR1
 from typing import Any
 
-from agent import excerpt, exporting, family, judging, kept, killing, launch, resuming, snapshots, steering, wire
+from agent import (
+    audit,
+    cordon,
+    excerpt,
+    exporting,
+    family,
+    judging,
+    kept,
+    killing,
+    launch,
+    resuming,
+    snapshots,
+    steering,
+    wire,
+)
 from agent.codec import pack
 from agent.judging import Memory
 from agent.launch import Surroundings
@@ -47,10 +61,14 @@ class Desk:
             return await self.pin(body)
         if isinstance(body, wire.Export):
             return await self.export(body)
+        if isinstance(body, wire.Cordon):
+            return await self.cordon(body, operator)
         return await self.read(body)
 
     async def read(self, body: wire.Body) -> dict[str, Any]:
         """Of those that change nothing."""
+        if isinstance(body, wire.ReadAudit):
+            return {"entries": await asyncio.to_thread(audit.newest, self.machine.state, body.limit)}
         if isinstance(body, wire.ListSnapshots):
             return await self.snapshots(body)
         if isinstance(body, wire.ReadExport):
@@ -154,6 +172,11 @@ class Desk:
             if not body.check:
                 opened = self.machine.runs.follow if body.fork else self.machine.runs.reopen
                 await asyncio.to_thread(opened, str(result["run"]))
+        return result
+
+    async def cordon(self, body: wire.Cordon, operator: str) -> dict[str, Any]:
+        result = await asyncio.to_thread(cordon.change, self.machine.state, body, operator)
+        self.machine.show_cordon(str(result["cordon"]))
         return result
 
     async def around(self) -> Surroundings:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import forecast, kept, wire
+from agent import cordon, forecast, kept, wire
 from agent.forecast import Forecast
 from agent.gpu import NO_DRIVER
 from agent.interpreters import Interpreter, choose
@@ -53,6 +53,7 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
     already = started_by(around.state, order_id)
     if already is not None:
         return already
+    cordon.refuse(around.state, order.force)
     home = user_home(os.environ)
     spec = Spec.parse(order.spec_text, order.spec_name)
     spec.check_files(home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from agent import cordon
 from agent.events import Events
 from agent.host import HostReader
 from agent.launch import Surroundings
@@ -31,9 +32,14 @@ class Machine:
         runs = self.runs.refresh()
         gpus = self.attributed(self.probe.sample.gpus)
         self.tell_lost(gpus)
-        host = self.host.read(self.probe.note)
+        cordoned = cordon.of(self.state)
+        host = replace(self.host.read(self.probe.note), cordon=cordoned.words if cordoned else "")
         self.tree = to_tree(NodeState(host, gpus, runs, self.probe.age_s))
         self.events.flush()
+
+    def show_cordon(self, words: str) -> None:
+        """Without waiting for the next tick: whoever gave the order looks at once."""
+        self.tree = {**self.tree, "host": {**self.tree["host"], "cordon": words}}
 
     def attributed(self, gpus: dict[str, Gpu]) -> dict[str, Gpu]:
         """GPU processes with the run and rank they are, by recorded pid and start time."""

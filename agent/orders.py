@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agent import codec, refusal, wire
+from agent.audit import Audit
 from agent.desk import Desk
 from agent.events import Events
 from agent.journal import Journal
@@ -22,7 +23,6 @@ from jobs.section import SpecError
 KEPT = 1000
 """Orders whose outcome is known by their id; each takes two entries."""
 SLACK = 200
-AUDIT_BYTES = 4 << 20
 DEADLINE_LIMIT_S = 24 * 3600.0
 LOG = logging.getLogger("agent")
 
@@ -33,7 +33,7 @@ class OrderBook:
     def __init__(self, state: StateFolder, desk: Desk, events: Events) -> None:
         """Raises OSError when the journal cannot be read or made."""
         self.desk, self.events = desk, events
-        self.journal, self.audit = Journal(state.orders), Journal(state.audit)
+        self.journal, self.audit = Journal(state.orders), Audit(state)
         self.replies: dict[str, Reply] = {}
         self.digests: dict[str, str] = {}
         self.running: dict[str, asyncio.Task[Reply]] = {}
@@ -120,23 +120,10 @@ class OrderBook:
 
     def note(self, order: Order, operator: str, reply: Reply) -> None:
         """Who did what, with which outcome."""
-        body = order.body
-        verb = verb_of(body)
-        run = getattr(body, "run", None) or reply.result.get("run")
-        outcome = "done" if reply.ok else reply.error
-        entry = {"unix": time.time(), "operator": operator, "verb": verb, "run": run, "outcome": outcome}
-        try:
-            self.audit.rotate(AUDIT_BYTES)
-            self.audit.append({**entry, "order": order.id})
-        except OSError as error:
-            LOG.warning("audit entry not written: %s: %s", error, entry)
-        self.events.add(
-            "run.order",
-            f"{operator}: {verb} {run or ''}: {outcome}",
-            "info" if reply.ok else "warn",
-            run,
-            asdict(reply),
-        )
+        entry = self.audit.note(order, operator, reply)
+        text = " ".join(str(word) for word in (entry["verb"], entry["run"]) if word)
+        severity = "info" if reply.ok else "warn"
+        self.events.add("run.order", f"{operator}: {text}: {entry['outcome']}", severity, entry["run"], asdict(reply))
 
     async def answer(self, order: Order, operator: str) -> Reply:
         """The outcome in words for everything that may go wrong with an order."""
@@ -160,10 +147,3 @@ def outcome(order: Order, task: asyncio.Task[Reply]) -> Reply:
         return task.result()
     LOG.error("order %s failed", order, exc_info=fault)
     return Reply(order.id, False, error=f"the agent failed: {type(fault).__name__}: {fault}", hint="See serve.log.")
-
-
-def verb_of(body: wire.Body) -> str:
-    """What the trail calls it. A check starts nothing and must not read as if it had."""
-    if isinstance(body, wire.Resume) and body.check:
-        return "check resume"
-    return body.verb if isinstance(body, wire.Steer) else type(body).__name__.lower()

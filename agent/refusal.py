@@ -14,6 +14,7 @@ FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 DOES_NOT_FIT, BUSY_GPUS, STALE_GPUS, FULL_DISK = "does-not-fit", "busy-gpus", "stale-gpus", "full-disk"
+CORDONED = "cordoned"
 """Kinds of refusals that `force` overrides."""
 
 

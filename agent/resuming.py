@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import forecast, interpreters, judging, kept, killing, launch, preflight, snapshots, wire
+from agent import cordon, forecast, interpreters, judging, kept, killing, launch, preflight, snapshots, wire
 from agent.interpreters import Interpreter
 from agent.judging import Memory
 from agent.launch import Start, Surroundings
@@ -101,6 +101,7 @@ def plan(
     memory: Memory,
 ) -> Plan:
     """Everything that can be refused is refused here."""
+    cordon.refuse(around.state, body.force)
     own_text = folder.spec.read_text(encoding="utf-8")
     text = own_text if body.spec_text is None else body.spec_text
     spec = Spec.parse(text)

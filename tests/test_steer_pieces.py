@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent import exporting, orders, preflight, ram, resuming, snapshots, steering, wire
+from agent.audit import verb_of
 from agent.desk import Desk
 from agent.events import Events
 from agent.following import Followed
@@ -23,7 +24,7 @@ from agent.judging import Memory
 from agent.kept import Kept
 from agent.launch import Surroundings
 from agent.node import Machine
-from agent.orders import OrderBook, verb_of
+from agent.orders import OrderBook
 from agent.preflight import Badge, Versions
 from agent.probe import Probe
 from agent.records import describe

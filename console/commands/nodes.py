@@ -65,6 +65,8 @@ def print_nodes(fleet: Fleet) -> None:
             print(f"\n{node.name}: {node.link.why}" + (f"\n  {node.link.hint}" if node.link.hint else ""))
         elif node.state.host.gpu_note:
             print(f"\n{node.name}: {node.state.host.gpu_note}")
+        if node.state.host.cordon:
+            print("\n" + _("{node}: cordoned {words}").format(node=node.name, words=node.state.host.cordon))
 
 
 def row(node: Node) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import configs
@@ -122,9 +122,10 @@ def located(session: Session, run: str, named: str | None, timeout_s: float) -> 
     raise Failure(_("no run is called {run}").format(run=run), hint, SSH if silent else 1)
 
 
-def report_unreachable(session: Session) -> bool:
-    """Say on stderr which nodes are missing from the answer. True when there are any."""
-    silent = [n for n in session.fleet.nodes.values() if n.level_at is None]
+def report_unreachable(session: Session, names: Iterable[str] | None = None) -> bool:
+    """Say on stderr which nodes (of those named) are missing from the answer. True when there are any."""
+    asked = session.fleet.nodes.values() if names is None else [session.fleet.nodes[name] for name in names]
+    silent = [n for n in asked if n.level_at is None]
     for node in silent:
         why = node.link.why or _("does not answer")
         print(f"tunedeck: {node.name}: {why}" + (f"\n  {node.link.hint}" if node.link.hint else ""), file=sys.stderr)

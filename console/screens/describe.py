@@ -45,6 +45,8 @@ def status_lines(node: Node, now: float, width: int) -> list[Line]:
     if node.read_only:
         first = (*first, ("  " + _("read-only"), "warn"))
     lines = [crop(first, width)]
+    if node.state.host.cordon:
+        lines += wrapped("⊘ " + _("cordoned {words}").format(words=node.state.host.cordon), width, "warn")
     if link.why and (link.phase != "live" or link.kind):
         lines += wrapped(link.why, width, "bad" if link.phase == "down" else "warn")
     if link.hint and link.phase != "live":
