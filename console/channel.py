@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import paramiko
@@ -62,6 +62,17 @@ class Ringer(threading.Event):
         self._bell.set()
 
 
+@contextlib.contextmanager
+def hung_up_is_closed() -> Iterator[None]:
+    """paramiko's errors for a connection that is gone as Closed; a TimeoutError stays one."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        raise Closed("the other end has hung up") from error
+
+
 class ChannelStream:
     """A `stream.Stream` over one channel and the connections that carry it, the outermost first."""
 
@@ -77,11 +88,12 @@ class ChannelStream:
         bell.set()
 
     def read_some(self) -> bytes | None:
-        self._drain_stderr()
         channel = self._channel
-        if channel.recv_ready():
-            data: bytes = channel.recv(READ_BYTES)
-            return data
+        with hung_up_is_closed():  # reading tells the other end that there is room again, so it may fail like writing
+            self._drain_stderr()
+            if channel.recv_ready():
+                data: bytes = channel.recv(READ_BYTES)
+                return data
         ended = channel.eof_received or channel.closed or not self._connections[-1].is_active()
         return b"" if ended and not channel.recv_ready() else None
 
@@ -90,19 +102,16 @@ class ChannelStream:
             self._stderr = (self._stderr + self._channel.recv_stderr(READ_BYTES))[-STDERR_KEPT_BYTES:]
 
     def write(self, data: bytes) -> None:
-        try:
+        with hung_up_is_closed():
             self._channel.sendall(data)
-        except TimeoutError:
-            raise
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            raise Closed("the other end has hung up") from error
 
     def end_input(self) -> None:
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.shutdown_write()
 
     def complaint(self) -> str:
-        self._drain_stderr()
+        with contextlib.suppress(Closed), hung_up_is_closed():
+            self._drain_stderr()
         return self._stderr.decode("utf-8", "replace").strip()
 
     def exit_status(self) -> int | None:
