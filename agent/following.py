@@ -86,7 +86,14 @@ class Followed:
         told = describe(kind, record)
         if told is not None and self.count > events.cursor(self.name).record:
             severity, text = told
+            if kind == "resume":
+                text += self.waited(record)
             events.add(f"run.{kind}", text, severity, self.name, record, record_number=self.count)
+
+    def waited(self, record: dict[str, Any]) -> str:
+        """How long it took from the order until the state was there; nothing for a fork, which was no order to us."""
+        asked, ready = real((self.record.get("resume") or {}).get("unix")), real(record.get("time_unix"))
+        return "" if asked is None or ready is None or ready < asked else f"; ready {ready - asked:.1f} s after the order"
 
     def remember(self, record: dict[str, Any]) -> None:
         kind, step = str(record.get("kind")), whole(record.get("step"))
