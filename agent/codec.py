@@ -33,7 +33,10 @@ NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 FLOAT_TAG = "~float"  # JSON has no NaN; Python's own spelling of it would break every other reader
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 USUAL_DEPTH = 8
-DECODER = json.JSONDecoder(parse_constant=NON_FINITE.get)
+DECODER = json.JSONDecoder(
+    parse_constant=NON_FINITE.get,
+    parse_int=lambda text: int(text) if len(text) < 19 else float(text),  # vast ones make arithmetic raise
+)
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

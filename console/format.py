@@ -6,6 +6,8 @@ import math
 import time
 
 UNKNOWN = "–"
+CLOCK_LIMIT_S = 1e11
+"""The year 5138; what a node says may be anything, and the C library raises for what it cannot show."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -21,8 +23,8 @@ def size(n_bytes: float | None) -> str:
 
 def used_of(used_bytes: float | None, total_bytes: float | None) -> str:
     """Two sizes in the unit of the larger: ``38.2/80.0 GiB``."""
-    if used_bytes is None or not total_bytes:
-        return size(used_bytes) if used_bytes is not None else UNKNOWN
+    if used_bytes is None or not math.isfinite(used_bytes) or not total_bytes or not 1 <= total_bytes < math.inf:
+        return size(used_bytes)
     unit = min(int(math.log(total_bytes, 1024)), len(_BINARY) - 1)
     return f"{three_digits(used_bytes / 1024**unit)}/{three_digits(total_bytes / 1024**unit)} {_BINARY[unit]}"
 
@@ -42,7 +44,8 @@ def percent(value: float | None) -> str:
 
 def fraction(part: float | None, whole: float | None) -> float | None:
     """`part / whole` between 0 and 1; None when either is unknown or the whole is nothing."""
-    return None if part is None or not whole else min(max(part / whole, 0.0), 1.0)
+    ratio = None if part is None or not whole else part / whole
+    return None if ratio is None or not math.isfinite(ratio) else min(max(ratio, 0.0), 1.0)
 
 
 def share(part: float | None, whole: float | None) -> str:
@@ -125,7 +128,7 @@ def round_trip(seconds: float | None) -> str:
 
 def clock(unix_s: float | None) -> str:
     """Local time of day; the day too when it is not today's."""
-    if unix_s is None:
+    if unix_s is None or not 0 <= unix_s < CLOCK_LIMIT_S:
         return UNKNOWN
     then = time.localtime(unix_s)
     today = then[:3] == time.localtime()[:3]

@@ -11,7 +11,7 @@ from console.commands.cordon import named
 from console.commands.reach import answer, opened, report_unreachable, settle
 from console.commands.table import show, show_json
 from console.failure import SSH
-from console.format import UNKNOWN
+from console.format import CLOCK_LIMIT_S, UNKNOWN
 from console.strings import _
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def when(entry: dict[str, Any]) -> float:
     unix = entry.get("unix")
-    return float(unix) if isinstance(unix, (int, float)) else 0.0
+    return float(unix) if isinstance(unix, (int, float)) and 0 <= unix < CLOCK_LIMIT_S else 0.0
 
 
 def row(entry: dict[str, Any]) -> list[str]:

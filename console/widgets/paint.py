@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -55,7 +56,7 @@ def bar(fraction: float | None, width: int, role: str) -> Line:
     """A horizontal bar, exact to half a cell; heavy and light strokes differ without colour. Unknown is dotted."""
     if width <= 0:
         return EMPTY
-    if fraction is None:
+    if fraction is None or not math.isfinite(fraction):
         return (("·" * width, "track"),)
     full, half = divmod(round(min(max(fraction, 0.0), 1.0) * width * 2), 2)
     filled = "━" * full + "╸" * half
