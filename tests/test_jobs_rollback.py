@@ -32,13 +32,12 @@ TEN = {"11": [("rollback", {"way": way}) for _ in range(5) for way in ("in-place
 
 def spec(model: Path, data: Path, method: str, more: str = "") -> str:
     """An epoch is 21 examples, so that it ends between two steps of 2 or 4; it crosses the rollbacks in every case."""
-    workers = 2 if method == "lora" else 0
     return f"""
 model: {model}
 data: {{path: {data}, max_length: 48}}
 method: {method}
 lora: {{rank: 4, dropout: 0.1}}
-train: {{steps: {STEPS}, accumulation: 2, workers: {workers}, learning_rate: 1e-2, seed: 7}}
+train: {{steps: {STEPS}, accumulation: 2, workers: 2, learning_rate: 1e-2, seed: 7}}
 snapshots: {{every: 4}}
 {more}"""
 
