@@ -89,11 +89,14 @@ class ChannelStream:
 
     def read_some(self) -> bytes | None:
         channel = self._channel
-        with hung_up_is_closed():  # reading tells the other end that there is room again, so it may fail like writing
-            self._drain_stderr()
-            if channel.recv_ready():
-                data: bytes = channel.recv(READ_BYTES)
-                return data
+        try:
+            with hung_up_is_closed():  # reading tells the other end that there is room, so it may fail like writing
+                self._drain_stderr()
+                if channel.recv_ready():
+                    data: bytes = channel.recv(READ_BYTES)
+                    return data
+        except Closed:
+            return b""
         ended = channel.eof_received or channel.closed or not self._connections[-1].is_active()
         return b"" if ended and not channel.recv_ready() else None
 
