@@ -91,9 +91,14 @@ class Followed:
             events.add(f"run.{kind}", text, severity, self.name, record, record_number=self.count)
 
     def waited(self, record: dict[str, Any]) -> str:
-        """How long it took from the order until the state was there; nothing for a fork, which was no order to us."""
+        """How long it took from the order until the next step could begin. A fork was no order to this run."""
         asked, ready = real((self.record.get("resume") or {}).get("unix")), real(record.get("time_unix"))
-        return "" if asked is None or ready is None or ready < asked else f"; ready {ready - asked:.1f} s after the order"
+        if asked is None or ready is None or ready < asked:
+            return ""
+        imports = real(record.get("import_s"))
+        return f"; ready {ready - asked:.1f} s after the order" + (
+            f", {imports:.1f} s of it imports" if imports is not None else ""
+        )
 
     def remember(self, record: dict[str, Any]) -> None:
         kind, step = str(record.get("kind")), whole(record.get("step"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import cordon, forecast, interpreters, judging, kept, killing, launch, preflight, snapshots, wire
+from agent import cordon, forecast, interpreters, judging, kept, killing, launch, preflight, records, snapshots, wire
 from agent.interpreters import Interpreter
 from agent.judging import Memory
 from agent.launch import Start, Surroundings
@@ -20,11 +20,13 @@ from agent.preflight import WEIGHTS_ONLY, Badge, Versions
 from agent.refusal import Refusal, of_os_error
 from agent.snapshots import Choice
 from agent.state import user_home
-from jobs import durable, launcher, lineage, orders, snapshot
+from jobs import durable, launcher, lineage, orders, progress, snapshot
 from jobs.changes import changes
 from jobs.run_folder import RunFolder
 from jobs.snapshot import Snapshot
 from jobs.spec import Spec
+
+HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class Plan:
     badge: Badge
     from_step: int | None
     forecast_s: float | None
+    """To read and verify it again."""
+    ready_s: float | None
+    """From the order until the next step can begin; None when this run has never begun one."""
 
     def result(self, run: str) -> dict[str, Any]:
         found = self.choice.found
@@ -51,6 +56,7 @@ class Plan:
             "refused": list(self.choice.refused),
             "bytes": found.size_bytes,
             "forecast_s": self.forecast_s,
+            "ready_s": self.ready_s,
             "memory": self.start.expected.text if self.start.expected else "",
         }
 
@@ -126,7 +132,17 @@ def plan(
     )
     badge = preflight.judge(choice.found, changed, basis.surroundings(around, memory))
     start = Start(spec, text, python, gpus, order_id, operator, expected)
-    return Plan(start, choice, badge, place.step, memory.speed.forecast_s(choice.found.size_bytes))
+    read_s, begun_s = memory.speed.forecast_s(choice.found.size_bytes), start_s(folder, record)
+    ready_s = None if begun_s is None else round(begun_s + (read_s or 0.0), 3)
+    return Plan(start, choice, badge, place.step, read_s, ready_s)
+
+
+def start_s(folder: RunFolder, record: Mapping[str, Any]) -> float | None:
+    """How long this run took the first time from its order until it was ready for a step: imports, model, data."""
+    head = progress.records(folder.progress, 0, HEAD_BYTES)[0]
+    began = next((records.real(one.get("time_unix")) for one in head if one.get("kind") == "start"), None)
+    created = records.real(record.get("created_unix"))
+    return None if began is None or created is None else max(0.0, began - created)
 
 
 def refuse_change(found: Snapshot, changed: list[str], fork: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import subprocess
 import sys
@@ -226,6 +227,7 @@ def test_the_preflight_says_what_a_resume_would_be(story: Story) -> None:
     assert (said["step"], said["from_step"]) == (state.step, state.step)
     assert (said["label"], said["differences"], said["open"], said["refused"]) == ("exact", [], ["cpu"], [])
     assert said["forecast_s"] is None, "these are too small to measure a disk by"
+    assert said["ready_s"] > 0, "this run has been seen to start"
 
 
 def test_other_data_is_no_exact_resume(story: Story) -> None:
@@ -279,6 +281,14 @@ def test_the_story_of_a_resumed_run_is_told_once_and_in_order(story: Story) -> N
     assert told == ["run.started", "run.ended", "run.resumed", "run.ended"]
     last = kept.read(story.folder)
     assert last is not None and last.reason == "stopped"
+
+
+def test_it_is_told_how_long_after_the_order_the_run_was_ready(story: Story) -> None:
+    record = story.records("resume")[0]
+    assert record["import_s"] > 0 and 0 < record["seconds"] < 60
+    heard = [event for event in story.console.numbered() if event.run == story.folder.name]
+    told = [event.text for event in heard if event.kind == "run.resume"]
+    assert len(told) == 1 and re.search(r"; ready \d+\.\d s after the order, \d+\.\d s of it imports$", told[0]), told
 
 
 @pytest.fixture(scope="module")

@@ -68,11 +68,20 @@ def print_plan(plan: dict[str, Any]) -> None:
         print(_("  compared only when it starts: {names}").format(names=", ".join(plan["open"])))
     for reason in plan.get("refused") or ():
         print(_("  not usable: {reason}").format(reason=reason))
-    took = _("{size} to read").format(size=size(plan.get("bytes")))
-    forecast = plan.get("forecast_s")
-    print(f"  {took}" + (_(", about {time}").format(time=duration(forecast)) if forecast is not None else ""))
+    print(f"  {expected(plan)}")
     if plan.get("memory"):
         print(f"  {plan['memory']}")
+
+
+def expected(plan: dict[str, Any]) -> str:
+    """How much is to be read, and how long that and the whole resume will take where it is known."""
+    said = _("{size} to read").format(size=size(plan.get("bytes")))
+    read, ready = plan.get("forecast_s"), plan.get("ready_s")
+    if isinstance(read, (int, float)):
+        said += _(", about {time}").format(time=duration(read))
+    if isinstance(ready, (int, float)):
+        said += _("; ready for its next step about {time} after the order").format(time=duration(ready))
+    return said
 
 
 def question(found: Run, plan: dict[str, Any], fork: bool) -> str:

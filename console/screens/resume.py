@@ -6,10 +6,9 @@ from typing import Any
 
 from agent import wire
 from agent.wire import NEWEST
-from console.commands.resume import question
+from console.commands.resume import expected, question
 from console.commands.snapshots import READ_S
 from console.fleet import Run
-from console.format import duration, size
 from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
 from console.screens.orders import name_of, order
@@ -74,10 +73,7 @@ def words(run: Run, plan: dict[str, Any]) -> list[str]:
     if plan.get("open"):
         text.append(_("Compared only when it starts: {names}.").format(names=", ".join(map(str, plan["open"]))))
     text += [_("Not usable: {reason}.").format(reason=reason) for reason in plan.get("refused") or ()]
-    forecast = plan.get("forecast_s")
-    about = _(", about {time}").format(time=duration(forecast)) if isinstance(forecast, (int, float)) else ""
-    text.append(_("{size} to read").format(size=size(plan.get("bytes"))) + about + ".")
-    return [*text, one_line(str(plan.get("memory") or ""))]
+    return [*text, f"{expected(plan)}.", one_line(str(plan.get("memory") or ""))]
 
 
 def resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -24,9 +26,14 @@ def main() -> None:
     try:
         spec, data = _given(rank)
         leave_out()
-        from jobs.train.session import leave, train
+        gc.disable()  # what is loaded makes next to no garbage, and to look for it is a quarter of the time it takes
+        from jobs.train.session import leave, prepare, run
 
-        outcome = train(rank, spec, data)
+        rank.imported_unix = time.time()
+        session = prepare(rank, spec, data)
+        gc.freeze()  # nor will it ever be garbage
+        gc.enable()
+        outcome = run(session)
         leave()
     except (JobError, SpecError) as wrong:
         _failed(rank, wrong.message, wrong.hint, secondary=False)

@@ -143,6 +143,7 @@ class Passage:
             badge=plan.label,
             reasons=plan.reasons,
             seconds=round(time.monotonic() - self._began_s, 6),
+            import_s=self._rank.import_s,
         )
         if plan.label != resume.EXACT:
             self._log.warn(f"resumed {plan.label}: {_listed(plan.reasons)}")

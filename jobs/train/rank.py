@@ -27,6 +27,8 @@ class Rank:
     local: int
     folder: RunFolder
     started_unix: float = field(default_factory=time.time)
+    imported_unix: float | None = None
+    """When torch and all that comes with it was loaded."""
 
     @classmethod
     def from_environment(cls, folder: RunFolder) -> Rank:
@@ -43,6 +45,11 @@ class Rank:
         if os.getppid() != launcher or not self._launched_by(launcher):
             raise SystemExit("the launcher of this rank is gone")
         self._write({})
+
+    @property
+    def import_s(self) -> float | None:
+        """How long loading the libraries took; None before that, and where they were loaded by another process."""
+        return None if self.imported_unix is None else round(self.imported_unix - self.started_unix, 3)
 
     def _redirect(self) -> None:
         path = self.folder.rank_log(self.number)

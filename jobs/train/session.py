@@ -60,12 +60,8 @@ class Session:
     progress: Progress | None
 
 
-def train(rank: Rank, spec: Spec, data: Examples) -> str:
-    """Trains and publishes. Returns "completed" or "stopped"; raises JobError and whatever torch raises."""
-    return run(prepare(rank, spec, data))
-
-
 def run(session: Session) -> str:
+    """Trains and publishes. Returns "completed" or "stopped"; raises JobError and whatever torch raises."""
     _phase(session.progress, "training", "")
     session.trainer.train()
     while session.helm.turns_back:
