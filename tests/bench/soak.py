@@ -53,6 +53,7 @@ class Scale:
         middle, mean = (len(late) - 1) / 2, sum(late) / len(late)
         spread = sum((i - middle) ** 2 for i in range(len(late)))
         slope = sum((i - middle) * (value - mean) for i, value in enumerate(late)) / spread
+        print(" ".join(f"{v:.1f}" for v in self.found), file=sys.stderr)
         return {"first_mib": self.found[0], "last_mib": self.found[-1], "growth_mib": slope * len(self.found)}
 
 
