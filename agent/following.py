@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent import kept, launch
+from agent import keepers, kept
 from agent.events import Events
 from agent.kept import Kept
 from agent.preflight import WEIGHTS_ONLY
@@ -180,7 +180,7 @@ class Followed:
         """Gives an orphaned run a new keeper, at most every few seconds."""
         if self.orphaned and time.monotonic() > self.adopt_after:
             self.adopt_after = time.monotonic() + ADOPT_EVERY_S
-            launch.spawn_keeper(self.folder, adopt=True)
+            keepers.spawn(self.folder, adopt=True)
 
     def view(self) -> RunState:
         start, step, end, turn = (self.last.get(kind, {}) for kind in ("start", "step", "end", "turn"))

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
-from agent import family, kept, killing
+from agent import ending, family, kept, killing
 from agent.door import Door, hold
+from agent.full_disk import attempt, insist
 from agent.kept import Kept
 from agent.reexec import RUN_MARK, environment
-from agent.refusal import FULL
 from agent.state import StateFolder
 from jobs import durable, orders
 from jobs.identity import ProcessIdentity
@@ -34,7 +34,6 @@ TERMINATION_S = 3.0
 SETTLE_S = 5.0
 """How long what the launcher left behind may take to end by itself."""
 PUT_DOWN_S = 10.0
-RETRY_S = 1.0
 SIGNAL_GRACE_S = 20.0
 """Grace of a kill asked for by SIGTERM, which carries no figure."""
 
@@ -205,7 +204,7 @@ class Keeper:
             attempt(self.result(alive))  # uninterruptible: they go when the driver lets go of them
         self.reap()
         insist(self.result([]))
-        self.end(*self.verdict(request is not None))
+        self.end(*ending.of(self.folder, self.launcher_status, request is not None))
 
     def settle(self) -> None:
         """Ranks of a launcher that ended in order may still be closing files; those of a dead one are orphans."""
@@ -229,27 +228,6 @@ class Keeper:
         found = killing.KillResult(gone, tuple(sorted(left)), time.time())
         return lambda: found.write(self.folder)
 
-    def verdict(self, asked_to_end: bool) -> tuple[str, str]:
-        """Reason and detail, from what the ranks wrote first, then from how the launcher ended."""
-        ranks = kept.rank_records(self.folder)
-        outcomes = {rank.outcome for rank in ranks}
-        if ranks and outcomes <= {"completed"}:
-            return "completed", ""
-        if ranks and outcomes <= {"completed", "stopped"}:
-            return "stopped", "at a step boundary, adapter saved"
-        if asked_to_end:
-            return "killed", "as asked"
-        failed = sorted((rank for rank in ranks if rank.outcome == "failed"), key=lambda rank: rank.secondary)
-        if failed:
-            return "failed", f"rank {failed[0].rank}: {failed[0].error or 'failed without a word'}"
-        if self.launcher_status is None:
-            return "lost", "its processes are gone and left no word; the keeper or the machine was restarted meanwhile"
-        code = os.waitstatus_to_exitcode(self.launcher_status)
-        if code == 0 and not ranks:
-            return "completed", ""
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return "failed", f"the launcher {how} and not all ranks left an end record; see the logs"
-
     def end(self, reason: str, detail: str) -> None:
         code = None if self.launcher_status is None else os.waitstatus_to_exitcode(self.launcher_status)
         self.kept = replace(
@@ -265,24 +243,3 @@ class Keeper:
 
     def write(self) -> None:
         attempt(lambda: self.kept.write(self.folder))
-
-
-def attempt(write: Callable[[], None]) -> None:
-    """A full disk must not hold up a start or a kill; the next state is written anyway."""
-    try:
-        write()
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        print(f"not written: {error}", file=sys.stderr, flush=True)
-
-
-def insist(write: Callable[[], None]) -> None:
-    """A full disk must not end a keeper: it tries until there is room, for nobody else knows how the run ended."""
-    while True:
-        try:
-            return write()
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            time.sleep(RETRY_S)

@@ -6,19 +6,17 @@ import hashlib
 import os
 import secrets
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import cordon, forecast, kept, wire
+from agent import cordon, forecast, keepers, wire
 from agent.forecast import Forecast
 from agent.gpu import NO_DRIVER
 from agent.interpreters import Interpreter, choose
 from agent.lessons import corrections
-from agent.reexec import command, environment
 from agent.refusal import BUSY_GPUS, FULL_DISK, STALE_GPUS, Refusal, of_os_error
 from agent.state import StateFolder, user_home
 from jobs import durable, launcher, run_folder
@@ -31,9 +29,6 @@ BUSY_BYTES = 1 << 30
 """A GPU with more than this in use is somebody's, also where their processes cannot be seen (containers)."""
 FRESH_S = 15.0
 """Older GPU figures do not show who came meanwhile."""
-KEEPER_START_S = 15.0
-CHILDREN: list[subprocess.Popen[bytes]] = []
-"""Keepers this process is the parent of, so that one that ended does not stay a zombie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
         folder = make_folder(Start(spec, order.spec_text, python, gpus, order_id, operator, expected), around.state)
     except OSError as error:
         raise of_os_error(error, "cannot make the run folder", around.state.runs) from error
-    start_keeper(folder)
+    keepers.start(folder)
     return folder.name
 
 
@@ -205,63 +200,3 @@ def make_folder(
         shutil.rmtree(staging.path, ignore_errors=True)
         raise
     return folder
-
-
-def start_keeper(folder: RunFolder) -> None:
-    """Starts the keeper and waits for its first word. Raises Refusal; nothing of the run is left then."""
-    child = spawn_keeper(folder, adopt=False)
-    deadline = time.monotonic() + KEEPER_START_S
-    while kept.read(folder) is None:
-        if child.poll() is not None or time.monotonic() > deadline:
-            child.kill()
-            child.wait()
-            refusal = silent_keeper(folder)
-            shutil.rmtree(folder.path, ignore_errors=True)
-            raise refusal
-        time.sleep(0.02)
-
-
-def restart_keeper(folder: RunFolder, before: kept.Kept | None) -> None:
-    """A keeper for a run that has ended. Raises Refusal; the run is then ended as it was.
-
-    The keeper before may hold its lock for some milliseconds after its last word; a new one gives way to it and ends.
-    """
-    child = spawn_keeper(folder, adopt=False)
-    deadline = time.monotonic() + KEEPER_START_S
-    while (kept.read(folder) or before) == before:
-        if child.poll() not in (None, 0) or time.monotonic() > deadline:
-            child.kill()
-            child.wait()
-            raise silent_keeper(folder)
-        if child.poll() == 0 and (kept.read(folder) or before) == before:
-            child = spawn_keeper(folder, adopt=False)
-        time.sleep(0.05)
-
-
-def silent_keeper(folder: RunFolder) -> Refusal:
-    words = keeper_log(folder).read_text(errors="replace").strip() if keeper_log(folder).exists() else ""
-    return Refusal(f"the keeper of {folder.name} did not start: {words.rpartition(chr(10))[2] or 'no word'}")
-
-
-def keeper_log(folder: RunFolder) -> Path:
-    return folder.logs / "keeper.log"
-
-
-def spawn_keeper(folder: RunFolder, adopt: bool) -> subprocess.Popen[bytes]:
-    """A keeper in a session of its own, without any descriptor of ours: a lock held by the daemon must not be kept."""
-    log = os.open(keeper_log(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        child = subprocess.Popen(
-            command("keep", folder.name, *(["--adopt"] if adopt else [])),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=environment(),
-            start_new_session=True,
-            close_fds=True,
-        )
-    finally:
-        os.close(log)
-    CHILDREN[:] = [one for one in CHILDREN if one.poll() is None] + [child]
-    return child

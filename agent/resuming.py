@@ -11,7 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import cordon, forecast, interpreters, judging, kept, killing, launch, preflight, records, snapshots, wire
+from agent import (
+    cordon,
+    forecast,
+    interpreters,
+    judging,
+    keepers,
+    kept,
+    killing,
+    launch,
+    preflight,
+    records,
+    snapshots,
+    wire,
+)
 from agent.interpreters import Interpreter
 from agent.judging import Memory
 from agent.launch import Start, Surroundings
@@ -78,7 +91,7 @@ def resume(
     again = record.get("resume") or {}
     if not body.fork and again.get("order") == order_id:
         if before is not None and (before.started_unix or 0.0) < float(again["unix"]):  # its daemon died at that point
-            launch.restart_keeper(folder, before)
+            keepers.restart(folder, before)
         return dict(again["result"])
     if not body.fork:
         refuse_live(folder, before)
@@ -184,7 +197,7 @@ def go_on(folder: RunFolder, record: dict[str, Any], before: kept.Kept | None, p
         "result": result,
     }
     durable.write_json(folder.record, {**record, **planned.start.settings(folder), "resume": again})
-    launch.restart_keeper(folder, before)
+    keepers.restart(folder, before)
     return result
 
 
@@ -211,7 +224,7 @@ def fork(folder: RunFolder, planned: Plan, around: Surroundings) -> dict[str, An
         made = launch.make_folder(planned.start, around.state, furnish)
     except OSError as error:
         raise of_os_error(error, "cannot make the run folder", around.state.runs) from error
-    launch.start_keeper(made)
+    keepers.start(made)
     return result
 
 

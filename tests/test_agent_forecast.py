@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import forecast, kept, launch, lessons, ram, wire
+from agent import forecast, keepers, kept, launch, lessons, ram, wire
 from agent.events import Events
 from agent.interpreters import Interpreter
 from agent.launch import Surroundings
@@ -96,7 +96,7 @@ def test_a_launch_that_does_not_fit_is_refused_but_not_by_force(
     assert not refused.ok and "does not fit: each process needs about" in refused.error and "force" in refused.hint
     assert refused.result["kind"] == "does-not-fit" and refused.result["need_bytes"] > refused.result["room_bytes"]
     assert list(node.state.runs.iterdir()) == []
-    monkeypatch.setattr(launch, "start_keeper", lambda _folder: None)
+    monkeypatch.setattr(keepers, "start", lambda _folder: None)
     around = Surroundings(node.state, {}, None, "", frozenset())
     forced = launch.launch(wire.Launch(order.spec_text, force=True), "launch-2", "me", around)
     record = json.loads(RunFolder.inside(node.state.runs, forced).record.read_text())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import desk, family, kept, killing, launch
+from agent import desk, family, keepers, kept, killing
 from jobs import durable, progress
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
@@ -143,7 +143,7 @@ def test_lost_keeper_is_replaced_and_the_run_never_notices(node: Node) -> None:
     until(lambda: first.state() == "gone")
     alive = members(folder)
     assert len(alive) == 3
-    launch.spawn_keeper(folder, adopt=True)
+    keepers.spawn(folder, adopt=True)
     until(lambda: kept.read(folder).keeper != first)  # type: ignore[union-attr]
     before = steps(folder)
     until(lambda: steps(folder) > before + 5)
@@ -162,7 +162,7 @@ def test_hard_kill_through_an_adopter_finds_orphans_that_are_not_its_children(no
     assert first is not None and first.send(signal.SIGKILL)
     until(lambda: first.state() == "gone")
     ask(folder, grace_s=0, hard=True)  # waits in the folder for the next keeper
-    launch.spawn_keeper(folder, adopt=True)
+    keepers.spawn(folder, adopt=True)
     assert ended(node, folder).reason == "killed"
     assert ProcessIdentity.of(pid) is None
 
@@ -175,14 +175,14 @@ def test_adopter_that_finds_nobody_says_lost(node: Node) -> None:
     for one in members(folder):
         one.send(signal.SIGKILL)
     until(lambda: not members(folder))
-    launch.spawn_keeper(folder, adopt=True)
+    keepers.spawn(folder, adopt=True)
     last = ended(node, folder)
     assert (last.reason, last.exit_code) == ("lost", None)
 
 
 def test_only_one_keeper_at_a_time(node: Node) -> None:
     folder = node.start("obedient")
-    second = launch.spawn_keeper(folder, adopt=True)
+    second = keepers.spawn(folder, adopt=True)
     assert second.wait(30) == 0
     assert steps(folder) >= 0 and kept.read(folder).phase == "running"  # type: ignore[union-attr]
 
@@ -206,6 +206,6 @@ def test_a_launcher_that_cannot_be_started_is_a_failed_run(node: Node) -> None:
     record = durable.read_json(folder.record)
     assert record is not None
     durable.write_json(folder.record, {**record, "argv": ["/nowhere/python"]})
-    launch.start_keeper(folder)
+    keepers.start(folder)
     last = ended(node, folder)
     assert last.reason == "failed" and "/nowhere/python" in last.detail

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import interpreters, kept, launch, wire
+from agent import interpreters, keepers, kept, launch, wire
 from agent.interpreters import Interpreter
 from agent.launch import Surroundings
 from agent.refusal import Refusal
@@ -225,9 +225,9 @@ def test_a_disk_nearly_full_is_refused_and_one_that_fills_up_leaves_nothing(
 
 def test_a_keeper_that_does_not_start_leaves_no_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = node.prepare("short")
-    monkeypatch.setattr(launch, "command", lambda *_: [sys.executable, "-c", "import sys; sys.exit('no room')"])
+    monkeypatch.setattr(keepers, "command", lambda *_: [sys.executable, "-c", "import sys; sys.exit('no room')"])
     with pytest.raises(Refusal, match="did not start: no room"):
-        launch.start_keeper(folder)
+        keepers.start(folder)
     assert not folder.path.exists()
 
 

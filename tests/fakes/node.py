@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent import kept, launch, reexec, wire
+from agent import keepers, kept, reexec, wire
 from agent.door import Door
 from agent.kept import Kept
 from agent.state import StateFolder
@@ -93,7 +93,7 @@ class Node:
     def start(self, mode: str, ranks: int = 2, name: str = "standin") -> RunFolder:
         """A run that has got as far as all its ranks having written who they are."""
         folder = self.prepare(mode, ranks, name)
-        launch.start_keeper(folder)
+        keepers.start(folder)
         until(lambda: len(kept.rank_records(folder)) == ranks or self.ended(folder))
         return folder
 
@@ -115,9 +115,9 @@ class Node:
                 if who:
                     who.send(signal.SIGKILL)
             time.sleep(0.02)
-        for child in launch.CHILDREN:
+        for child in keepers.CHILDREN:
             child.wait()
-        launch.CHILDREN.clear()
+        keepers.CHILDREN.clear()
 
 
 def pids() -> Iterator[int]:
