@@ -14,6 +14,7 @@ class Answers:
     def __init__(self, fingerprints: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
         self._given: dict[tuple[str, str], str] = {("host-key", word): "yes" for word in fingerprints}
+        self._wrong: set[tuple[str, str]] = set()
         self._waiting: dict[int, tuple[tuple[str, str], threading.Event]] = {}
 
     def get(self, kind: str, subject: str) -> str | None:
@@ -25,6 +26,7 @@ class Answers:
         key = (question.kind, question.subject)
         with self._lock:
             self._given[key] = text
+            self._wrong.discard(key)
             bells = [bell for asked, bell in self._waiting.values() if asked == key]
         for bell in bells:
             bell.set()
@@ -32,7 +34,18 @@ class Answers:
     def forget(self, kind: str, subject: str) -> None:
         """An answer that turned out wrong: it is asked again."""
         with self._lock:
-            self._given.pop((kind, subject), None)
+            if self._given.pop((kind, subject), None) is not None:
+                self._wrong.add((kind, subject))
+
+    def take(self, kind: str, subject: str) -> str | None:
+        """An answer that serves only once."""
+        with self._lock:
+            return self._given.pop((kind, subject), None)
+
+    def was_wrong(self, kind: str, subject: str) -> bool:
+        """The last answer was tried and not accepted."""
+        with self._lock:
+            return (kind, subject) in self._wrong
 
     def wait(self, question: Question | None, bell: threading.Event) -> None:
         """Ring `bell` when `question` is answered; None: not waiting any more."""

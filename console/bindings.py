@@ -53,6 +53,14 @@ _RUNS = ("run", "runs", "node")
 TABLE: tuple[Key, ...] = (
     Key("open", "enter", "open", _("open"), _("Open what the cursor is on"), ("table",), palette=False),
     Key("filter", "slash", "filter", _("filter"), _("Show only rows with these words; esc clears"), ("fleet", "runs")),
+    Key(
+        "link.answer",
+        "a",
+        "answer_link",
+        _("answer"),
+        _("Answer what a link asks: host key, password"),
+        ("fleet", "node"),
+    ),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
     Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), _RUNS),
     Key("run.pause", "P", "pause_run", _("pause"), _("Save it, end it, free its GPUs; asks first"), _RUNS),
@@ -114,6 +122,7 @@ TABLE: tuple[Key, ...] = (
     Key("no", "n,escape,q", "answer(False)", _("no"), _("Leave everything as it is"), ("question",), palette=False),
     Key("words.up", "up", "scroll_words(-1)", _("up"), _("Text one line up"), ("question",), False, False),
     Key("words.down", "down", "scroll_words(1)", _("down"), _("Text one line down"), ("question",), False, False),
+    Key("typed.leave", "escape", "dismiss", _("close"), _("Leave the node as it is"), ("typed",), palette=False),
     Key("close", "escape,q,question_mark", "dismiss", _("close"), _("Close"), ("notice",), palette=False),
 )
 

@@ -14,6 +14,7 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 from console.answers import Answers
+from console.passwords import by_password, hung_up, not_accepted, password_wanted, still_there
 from console.refusal import Question, Refusal
 from console.route import Route
 from console.strings import _
@@ -68,9 +69,9 @@ def authenticate(transport: paramiko.Transport, route: Route, answers: Answers) 
     if _by_key(transport, route, answers, attempt):
         return
     attempt.allowed = attempt.allowed or _allowed(transport, route)
-    if _by_password(transport, route, answers, attempt.allowed):
+    if by_password(transport, route, answers, attempt.allowed):
         return
-    raise _refused(route, attempt)
+    raise _refused(route, attempt, answers)
 
 
 def _by_key(transport: paramiko.Transport, route: Route, answers: Answers, attempt: Attempt) -> bool:
@@ -85,46 +86,23 @@ def _by_key(transport: paramiko.Transport, route: Route, answers: Answers, attem
                 attempt.allowed = list(error.allowed_types)
                 return False
             except (paramiko.SSHException, EOFError, OSError) as error:
-                if not transport.is_active():
-                    raise _hung_up(route, transport, error) from error
+                still_there(transport, route, error)
     return False
 
 
-def _by_password(transport: paramiko.Transport, route: Route, answers: Answers, allowed: list[str]) -> bool:
-    password = answers.get("password", route.label)
-    if password is None:
-        return False
-    try:
-        if "password" in allowed or not allowed:
-            return not transport.auth_password(route.user, password)
-        if "keyboard-interactive" in allowed:
-            return not transport.auth_interactive(
-                route.user, lambda _title, _text, fields: [password if not echo else "" for _field, echo in fields]
-            )
-    except paramiko.SSHException:
-        answers.forget("password", route.label)
-    return False
-
-
-def _refused(route: Route, attempt: Attempt) -> Refusal:
+def _refused(route: Route, attempt: Attempt, answers: Answers) -> Refusal:
     tried = ", ".join(attempt.offered + attempt.unusable) or _("no key was found")
     message = _("{where} does not let us in; tried: {tried}").format(where=route.label, tried=tried)
     if attempt.locked:
         file = str(attempt.locked[0])
-        question = Question("passphrase", file, _("Passphrase for {file}").format(file=file))
+        text = _("Passphrase for {file}").format(file=file)
+        question = Question("passphrase", file, not_accepted(text, answers.was_wrong("passphrase", file)))
         hint = _("{file} has a passphrase: enter it here, or run ssh-add.").format(file=file)
         return Refusal("auth", message, hint, question)
     if any(word in attempt.allowed for word in PASSWORDS):
-        question = Question("password", route.label, _("Password for {who}").format(who=route.label))
-        return Refusal("auth", message, _("It takes a password: enter it, or set up a key."), question)
+        hint = _("It takes a password: enter it, or set up a key.")
+        return Refusal("auth", message, hint, password_wanted(route.label, answers))
     return Refusal("auth", message)
-
-
-def _hung_up(route: Route, transport: paramiko.Transport, error: Exception) -> Refusal:
-    banner = transport.get_banner()
-    said = banner.decode("utf-8", "replace").strip()[-200:] if banner else str(error)
-    kind = "denied" if "slurm" in said.lower() else "auth"
-    return Refusal(kind, _("{where} hung up while we logged in: {said}").format(where=route.label, said=said))
 
 
 def _allowed(transport: paramiko.Transport, route: Route) -> list[str]:
@@ -134,7 +112,7 @@ def _allowed(transport: paramiko.Transport, route: Route) -> list[str]:
     except paramiko.BadAuthenticationType as error:
         return list(error.allowed_types)
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise _hung_up(route, transport, error) from error
+        raise hung_up(route, transport, error) from error
     return []
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent import wire
+from console.refusal import Question
 
 EVENTS_KEPT = 500
 LOG_LINES_KEPT = 5000
@@ -30,6 +31,10 @@ class LinkView:
     """The refusal's kind when down: unreachable, auth, host-key-unknown…"""
     rtt_s: float | None = None
     jitter_s: float | None = None
+    via: str = ""
+    """How it goes to the node: "ssh", "system ssh (why)"; empty: not known yet"""
+    question: Question | None = None
+    """What it waits for the user to answer"""
 
 
 @dataclass(slots=True)

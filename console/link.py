@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 from agent import wire
 from console import carry
@@ -249,8 +250,8 @@ class Link:
         self._inbox.append((self.name, message))
 
     def _tell(self, view: LinkView) -> None:
-        self._view = view
-        self._inbox.append((self.name, view))
+        self._view = replace(view, via=self.via, question=self.question)
+        self._inbox.append((self.name, self._view))
 
 
 def connector(config: Config, nodes: Iterable[Target] | None = None) -> Callable[[str, Inbox], Link]:

@@ -54,10 +54,12 @@ class Question:
     """What only the user can answer. `subject` tells apart what is asked: one answer serves all who ask the same."""
 
     kind: str
-    """host-key | passphrase | password"""
+    """host-key | passphrase | password | code (good for one log-in: a one-time password, a challenge)"""
     subject: str
     """The fingerprint, the key file, or user@host"""
     text: str
+    secret: bool = True
+    """What is typed is not shown."""
 
 
 class Refusal(Exception):

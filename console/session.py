@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from agent import wire
 from console.fleet import Fleet, History, LinkView, LogTail, Node
+from console.refusal import Question
 
 LOG_START_BYTES = 65536
 """How much of a log's end is read at first."""
@@ -30,6 +31,8 @@ class Conversation(Protocol):
     """What a session needs of a link."""
 
     def order(self, body: wire.Body, deadline_s: float, order_id: str | None = None) -> Future[wire.Reply]: ...
+
+    def answer(self, question: Question, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -127,6 +130,15 @@ class Session:
     ) -> Future[wire.Reply]:
         """Give an order. The same `order_id` again asks for the outcome of the first; nothing happens twice."""
         return self.links[node].order(body, deadline_s, order_id or uuid.uuid4().hex)
+
+    def answer(self, node: str, question: Question, text: str) -> None:
+        """What the user says to a link's question. All that ask the same go on, and ask again if it was wrong."""
+        now = time.monotonic()
+        for other in self.fleet.nodes.values():
+            asked = other.link.question
+            if asked is not None and (asked.kind, asked.subject) == (question.kind, question.subject):
+                other.link = LinkView("connecting", now, via=other.link.via)
+        self.links[node].answer(question, text)
 
     def follow(self, node: str, run: str) -> History:
         """A run's progress history, kept up to date until `unfollow`."""

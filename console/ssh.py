@@ -156,7 +156,7 @@ class Dialler:
         if not route.trust_new and self._answers.get("host-key", mark) is None:
             text = _("the key of {host} is not known yet: {kind} {mark}")
             message = text.format(host=route.label, kind=key.get_name(), mark=mark)
-            raise Refusal("host-key-unknown", message, question=Question("host-key", mark, message))
+            raise Refusal("host-key-unknown", message, question=Question("host-key", mark, message, False))
         known_hosts.append(self._accepted, route.key_name, route.key_port, key.get_name(), blob)
 
 

@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from console.app import TunedeckApp
 from console.bindings import EVERYWHERE, TABLE, Key, bindings, carried
+from console.screens.answering import Typed
 from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
 from console.screens.export import AskExport
@@ -39,6 +40,7 @@ PLACES: dict[str, tuple[type[DOMNode], ...]] = {
     "screen": SCREENS,
     "question": (Question, RollBack, AskExport),
     "notice": (Notice,),
+    "typed": (Typed,),
     "table": (Table,),
     "lines": (Lines,),
     "knobs": (Knobs,),

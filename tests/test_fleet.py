@@ -9,6 +9,7 @@ import pytest
 
 from agent import wire
 from console.fleet import Fleet, History, LinkView, LogTail, Node
+from console.refusal import Question
 from console.session import Inbox, Session
 
 
@@ -117,6 +118,9 @@ class Script:
 
     def __init__(self, log: str) -> None:
         self.log, self.asked, self.cut = log, list[wire.Body](), False
+
+    def answer(self, question: Question, text: str) -> None:
+        raise AssertionError((question, text))
 
     def order(self, body: wire.Body, deadline_s: float, order_id: str | None = None) -> Future[wire.Reply]:
         assert isinstance(body, wire.Logs) and deadline_s > 0 and order_id

@@ -20,6 +20,7 @@ from console import transfer
 from console.commands.export import FromNode
 from console.failure import Failure
 from console.fleet import LinkView
+from console.refusal import Question
 from console.session import Inbox, Session
 from console.transfer import PARTIAL, SLICE_BYTES, File, Pull
 from jobs.run_folder import RunFolder
@@ -221,6 +222,9 @@ class Shaky:
     made: Path
     inbox: Inbox
     asked: int = 0
+
+    def answer(self, question: Question, text: str) -> None:
+        raise AssertionError((question, text))
 
     def order(self, body: wire.Body, _deadline_s: float, order_id: str | None = None) -> Future[wire.Reply]:
         assert isinstance(body, wire.ReadExport)

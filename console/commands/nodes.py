@@ -44,6 +44,8 @@ def as_json(node: Node) -> dict[str, Any]:
             "why": node.link.why,
             "hint": node.link.hint,
             "rtt_s": node.link.rtt_s,
+            "jitter_s": node.link.jitter_s,
+            "via": node.link.via,
         },
         "age_s": age,
         "read_only": node.read_only,

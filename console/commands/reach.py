@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import configs
 from agent import wire
+from console.commands.asking import answer_one
 from console.config import Config, ConfigError, load
 from console.failure import SSH, USAGE, Failure
 from console.fleet import Node, Run
@@ -73,7 +75,10 @@ def turn_until(session: Session, done: Callable[[], bool], timeout_s: float) -> 
 def settle(session: Session, timeout_s: float, only: str | None = None) -> None:
     """Wait until every node (or `only` that one) has told its state or why it cannot."""
     nodes = [n for n in session.fleet.nodes.values() if only in (None, n.name)]
+    tries: Counter[tuple[str, str]] = Counter()
     turn_until(session, lambda: all(told(n) or n.link.phase == "down" for n in nodes), timeout_s)
+    while answer_one(session, nodes, tries):
+        turn_until(session, lambda: all(told(n) or n.link.phase == "down" for n in nodes), timeout_s)
 
 
 def told(node: Node) -> bool:

@@ -39,6 +39,8 @@ def status_lines(node: Node, now: float, width: int) -> list[Line]:
     if link.phase == "live":
         swing = f" ± {round_trip(link.jitter_s)}" if link.jitter_s is not None else ""
         first = (*first, ("   RTT ", "dim"), (round_trip(link.rtt_s) + swing, "text"))
+        if link.via not in ("", "ssh"):
+            first = (*first, ("   " + _("through {via}").format(via=link.via), "dim"))
     else:
         since = _("for {age}").format(age=age(now - link.since_monotonic))
         first = (*phase(link.phase), (f" {since}  ", "text"), (heard, "dim"))
@@ -49,6 +51,8 @@ def status_lines(node: Node, now: float, width: int) -> list[Line]:
         lines += wrapped("⊘ " + _("cordoned {words}").format(words=node.state.host.cordon), width, "warn")
     if link.why and (link.phase != "live" or link.kind):
         lines += wrapped(link.why, width, "bad" if link.phase == "down" else "warn")
+    if link.question:
+        lines += wrapped("? " + one_line(link.question.text) + _("  (a answers)"), width, "warn")
     if link.hint and link.phase != "live":
         lines += wrapped("→ " + link.hint, width, "text")
     return lines

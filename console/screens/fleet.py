@@ -11,9 +11,10 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
-from console.bindings import bindings
+from console.bindings import Key, bindings
 from console.fleet import Node
 from console.format import UNKNOWN, age, percent, power, round_trip, share
+from console.screens.answering import answer_link, waiting
 from console.screens.attention import about
 from console.screens.describe import event_line, node_lines
 from console.screens.desk import Desk
@@ -23,7 +24,7 @@ from console.screens.run import RunScreen
 from console.screens.run_list import parted
 from console.screens.runs import COLUMNS as RUN_COLUMNS
 from console.screens.runs import run_table
-from console.strings import _
+from console.strings import _, plural
 from console.widgets.levels import busy, fullest, heat, memory, phase, utilisation
 from console.widgets.lines import Lines
 from console.widgets.paint import Line, wrapped
@@ -116,6 +117,11 @@ class FleetScreen(Listing):
             return wrapped(self.desk.trouble, width - 2, "bad", " ")
         if session is None:
             return [((_(" Opening the links to the nodes…"), "dim"),)]
+        if asking := waiting(self.desk.fleet):
+            text = plural(
+                "{n} node waits for your answer: press a", "{n} nodes wait for your answer: press a", len(asking)
+            )
+            return [((f" ? {text}", "warn"),)]
         if session.demo is not None and not any(run.live for run in self.desk.fleet.runs()):
             note = _("Press n: {note}, on {node}").format(note=session.demo.note, node=session.demo.node)
             return wrapped(note, width - 2, "accent", " ▸ ")
@@ -130,6 +136,15 @@ class FleetScreen(Listing):
         hidden = len(self.desk.fleet.nodes) - len(nodes.rows)
         note = _("{n} filtered out").format(n=hidden) if hidden else ""
         entitle(self.query_one("#nodes-panel"), _("Nodes"), note)
+
+    def useful(self, key: Key) -> bool:
+        return key.id != "link.answer" or bool(waiting(self.desk.fleet))
+
+    def action_answer_link(self) -> None:
+        """The node under the cursor if it asks, else the first that does."""
+        asking = waiting(self.desk.fleet)
+        here = self.desk.node(self.main_table().cursor)
+        answer_link(self, here if here in asking else next(iter(asking), None))
 
     def rows(self) -> list[Row]:
         now = self.desk.clock()

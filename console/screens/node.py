@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from console.bindings import bindings
+from console.bindings import Key, bindings
 from console.fleet import Run
+from console.screens.answering import answer_link
 from console.screens.describe import node_lines
 from console.screens.desk import Desk
 from console.screens.run_list import RunList
@@ -34,6 +35,14 @@ class NodeScreen(RunList):
                 yield Lines(self.detail, id="detail")
             with Panel(_("Runs"), id="runs-panel"):
                 yield Table(COLUMNS, self.rows, empty=_("No runs on this node. n starts one."), id="runs")
+
+    def useful(self, key: Key) -> bool:
+        node = self.desk.node(self.node)
+        asks = node is not None and node.link.question is not None
+        return asks if key.id == "link.answer" else super().useful(key)
+
+    def action_answer_link(self) -> None:
+        answer_link(self, self.desk.node(self.node))
 
     def title_line(self) -> Line:
         return ((_("Node"), "title"), (f"  {self.node}", "strong"))

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent import wire
 from console.fleet import LinkView
+from console.refusal import Question
 from console.session import Conversation, DemoOffer, Inbox, Session
 
 GIB = 1024**3
@@ -172,6 +173,7 @@ class MemoryLink:
     refused: list[dict[str, str]] = field(default_factory=list)
     exported: dict[str, bytes] = field(default_factory=lambda: dict(EXPORTED))
     closed: bool = False
+    said: list[tuple[Question, str]] = field(default_factory=list)
 
     def live(self, phase: str = "live", **view: Any) -> None:
         self.inbox.append((self.name, LinkView(phase, time.monotonic(), rtt_s=0.0123, jitter_s=0.0011, **view)))
@@ -240,6 +242,9 @@ class MemoryLink:
             answer = {"base64": base64.b64encode(block).decode(), "next": body.offset + len(block)}
             return wire.Reply("o", True, {**answer, "size": len(content)})
         return wire.Reply("o", False, error="not here", hint="ask another way")
+
+    def answer(self, question: Question, text: str) -> None:
+        self.said.append((question, text))
 
     def close(self) -> None:
         self.closed = True
