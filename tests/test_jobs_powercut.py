@@ -1,4 +1,4 @@
-"""Snapshots after a power cut: what was not synced may be lost, in part and in any order; what is left is believable."""
+"""Snapshots after a power cut: what was not synced may be lost, in part and any order; what is left is believable."""
 
 from __future__ import annotations
 
