@@ -54,6 +54,8 @@ def verb_of(body: wire.Body) -> str:
         return "check resume"
     if isinstance(body, wire.Cordon) and not body.cordoned:
         return "uncordon"
+    if isinstance(body, (wire.Acknowledge, wire.Mute)):
+        return f"{type(body).__name__.lower()} {body.alert[:100]}"
     return body.verb if isinstance(body, wire.Steer) else type(body).__name__.lower()
 
 

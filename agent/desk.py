@@ -18,6 +18,7 @@ from agent import (
     killing,
     launch,
     resuming,
+    rules,
     snapshots,
     steering,
     wire,
@@ -63,12 +64,16 @@ class Desk:
             return await self.export(body)
         if isinstance(body, wire.Cordon):
             return await self.cordon(body, operator)
+        if isinstance(body, (wire.Acknowledge, wire.Mute, wire.SetRules)):
+            return await asyncio.to_thread(self.alerting, body, operator)
         return await self.read(body)
 
     async def read(self, body: wire.Body) -> dict[str, Any]:
         """Of those that change nothing."""
         if isinstance(body, wire.ReadAudit):
             return {"entries": await asyncio.to_thread(audit.newest, self.machine.state, body.limit)}
+        if isinstance(body, wire.ListAlerts):
+            return self.machine.alerts.listing(body.limit)
         if isinstance(body, wire.ListSnapshots):
             return await self.snapshots(body)
         if isinstance(body, wire.ReadExport):
@@ -178,6 +183,14 @@ class Desk:
         result = await asyncio.to_thread(cordon.change, self.machine.state, body, operator)
         self.machine.show_cordon(str(result["cordon"]))
         return result
+
+    def alerting(self, body: wire.Acknowledge | wire.Mute | wire.SetRules, operator: str) -> dict[str, Any]:
+        alerts = self.machine.alerts
+        if isinstance(body, wire.Acknowledge):
+            return alerts.acknowledge(body.alert, operator)
+        if isinstance(body, wire.Mute):
+            return alerts.mute(body.alert, body.seconds, operator, time.time())
+        return {"rules": rules.replace_own(self.machine.state.home, body.text)}
 
     async def around(self) -> Surroundings:
         if self.machine.probe.read_at is None:  # a daemon this young would take every node for one without GPUs

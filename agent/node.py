@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 from agent import cordon
+from agent.alerts import Alerts
 from agent.events import Events
 from agent.host import HostReader
 from agent.launch import Surroundings
@@ -26,6 +28,7 @@ class Machine:
         self.runs = Runs(state.runs, events, Lessons(state))
         self.tree: dict[str, Any] = to_tree(NodeState())
         self.lost: frozenset[str] = frozenset()
+        self.alerts = Alerts(state, events)
 
     def read(self) -> None:
         """Reads the disk and /proc, so it belongs on a thread. Raises OSError; what was read before stays then."""
@@ -34,8 +37,10 @@ class Machine:
         self.tell_lost(gpus)
         cordoned = cordon.of(self.state)
         host = replace(self.host.read(self.probe.note), cordon=cordoned.words if cordoned else "")
-        self.tree = to_tree(NodeState(host, gpus, runs, self.probe.age_s))
+        now = NodeState(host, gpus, runs, self.probe.age_s)
+        self.tree = to_tree(replace(now, alerts=self.alerts.look(now, time.monotonic(), time.time())))
         self.events.flush()
+        self.alerts.save()
 
     def show_cordon(self, words: str) -> None:
         """Without waiting for the next tick: whoever gave the order looks at once."""

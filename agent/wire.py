@@ -130,6 +130,25 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True)
+class Alert:
+    """A rule that holds for a subject. `id` is the same for as long as it fires, and the next time too."""
+
+    id: str
+    rule: str
+    severity: str
+    """warn | critical"""
+    text: str
+    value: str = ""
+    """With its unit"""
+    subject: str = ""
+    """UUID, run id or mount; empty for the machine itself"""
+    run: str | None = None
+    since_unix: float | None = None
+    acked_by: str = ""
+    muted_until_unix: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeState:
     host: Host = field(default_factory=Host)
     gpus: dict[str, Gpu] = field(default_factory=dict)
@@ -138,6 +157,8 @@ class NodeState:
     """By run id."""
     gpu_age_s: float | None = None
     """Seconds since the GPU figures were read; grows while the probe is stuck."""
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    """Those that fire, by id; acknowledged and muted ones included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +409,44 @@ class ReadAudit:
     limit: int = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Somebody looks after it: it goes on firing, but calls nobody any more. Result: {}."""
+
+    alert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """Keep quiet about it for so long, also when it clears and fires again; 0 ends that. Result: {"until_unix"}."""
+
+    alert: str
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetRules:
+    """Replace the node's own alert rules (alerts.yaml); empty text: only the shipped ones. Checked wholly before.
+
+    Result: {"rules": how many are in force}.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListAlerts:
+    """What fired, newest first. Result: {"history": [events], "not_measured": [rule names], "muted": {alert: unix}}."""
+
+    limit: int = 200
+
+
 Body = (
     Cordon
+    | Acknowledge
+    | Mute
+    | SetRules
+    | ListAlerts
     | ReadAudit
     | Launch
     | Kill
@@ -404,7 +461,7 @@ Body = (
     | ReadExport
     | ReadSpec
 )
-DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export, Cordon)
+DESTRUCTIVE = (Launch, Kill, Steer, Resume, Pin, Export, Cordon, Acknowledge, Mute, SetRules)
 """Refused by the agent itself on a read-only connection."""
 
 
@@ -457,6 +514,8 @@ __all__ = [
     "UNACKED_LEVELS",
     "VERSION",
     "Ack",
+    "Acknowledge",
+    "Alert",
     "Body",
     "Cordon",
     "Disk",
@@ -472,10 +531,12 @@ __all__ = [
     "Kill",
     "Launch",
     "Level",
+    "ListAlerts",
     "ListRuns",
     "ListSnapshots",
     "Logs",
     "Malformed",
+    "Mute",
     "NodeState",
     "Order",
     "Pin",
@@ -486,6 +547,7 @@ __all__ = [
     "Reply",
     "Resume",
     "RunState",
+    "SetRules",
     "SnapshotState",
     "Steer",
     "Welcome",
