@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import paramiko
-
+from console import ssh_config
 from console.refusal import Refusal
 from console.strings import _
 from console.target import Target
 
 RESOLVE_TIMEOUT_S = 15.0
 HOPS_LIMIT = 8
-SYSTEM_FILES = (Path("/etc/ssh/ssh_known_hosts"),)
+SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
-UNREADABLE = ("include", "match tagged")
-"""What the fallback reader passes over in silence (paramiko 5.1)."""
+
+
+BEYOND = {
+    "pkcs11provider": "PKCS11Provider",
+    "certificatefile": "CertificateFile",
+    "bindaddress": "BindAddress",
+    "bindinterface": "BindInterface",
+    "addressfamily": "AddressFamily",
+    "knownhostscommand": "KnownHostsCommand",
+    "revokedhostkeys": "RevokedHostKeys",
+    "hostbasedauthentication": "HostbasedAuthentication",
+    "proxyusefdpass": "ProxyUseFdpass",
+}
+"""What the built-in client would pass over, by the name that `ssh -G` gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +73,20 @@ def resolve(target: Target, depth: int = 0) -> Route:
     host = said.get("hostname", [target.address])[0]
     port = int(said.get("port", ["22"])[0])
     alias = said.get("hostkeyalias", [""])[0]
+    user = said.get("user", [_me()])[0]
+    tokens = _tokens(target, host, port, user, alias)
     files = " ".join(said.get("userknownhostsfile", []) + said.get("globalknownhostsfile", []))
-    identities = target.identity_files or tuple(_path(word, host) for word in said.get("identityfile", []))
+    identities = target.identity_files or tuple(_path(word, tokens) for word in said.get("identityfile", []))
     return Route(
         host=host,
         port=port,
-        user=said.get("user", [_me()])[0],
+        user=user,
         key_name=alias or host,
         key_port=22 if alias else port,
         identity_files=identities,
         identities_only=bool(target.identity_files) or said.get("identitiesonly") == ["yes"],
-        agent=_agent(said.get("identityagent", [""])[0]) if target.ssh_config else "",
-        known_hosts=target.known_hosts or tuple(_path(word, host) for word in files.split() if word != "none"),
+        agent=_agent(said.get("identityagent", [""])[0], tokens) if target.ssh_config else "",
+        known_hosts=target.known_hosts or tuple(_path(word, tokens) for word in files.split() if word != "none"),
         trust_new=said.get("stricthostkeychecking", ["ask"])[0] in ("no", "off", "false", "accept-new"),
         hops=hops,
         system=_beyond(said) or next((hop.system for hop in hops if hop.system), ""),
@@ -120,26 +135,24 @@ def _overrides(target: Target) -> dict[str, list[str]]:
 
 
 def _read_here(target: Target) -> dict[str, list[str]]:
-    """Without OpenSSH: paramiko's reader, unless the file holds what that one does not understand."""
+    """Without OpenSSH: the files as far as they can be read exactly. Raises Refusal."""
     folder = Path.home() / ".ssh"
-    file = target.ssh_config_file or folder / "config"
-    said: dict[str, list[str]] = {
-        "userknownhostsfile": [str(folder / "known_hosts")],
-        "globalknownhostsfile": [str(file) for file in SYSTEM_FILES],
+    reader = ssh_config.Reader(target.address, _me())
+    if target.user:
+        reader.said["user"] = [target.user]  # the command line goes first, and `Match user` looks at it
+    if target.jump:
+        reader.said["proxyjump"] = [target.jump]
+    reader.read(target.ssh_config_file or folder / "config", user_file=True)
+    if target.ssh_config_file is None:
+        reader.read(Path("/etc/ssh/ssh_config"), user_file=False)
+    said = reader.said
+    host = ssh_config.expanded_host(said.get("hostname", [target.address])[0], target.address).lower()
+    usual = {
+        "userknownhostsfile": [f"{folder}/known_hosts {folder}/known_hosts2"],
+        "globalknownhostsfile": [" ".join(SYSTEM_FILES)],
         "identityfile": [str(folder / name) for name in DEFAULT_KEYS if (folder / name).exists()],
     }
-    try:
-        text = file.read_text(encoding="utf-8")
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.strip().lower().startswith(UNREADABLE):
-                message = _("{file}:{n} needs the OpenSSH client to be read").format(file=file, n=number)
-                raise Refusal("config", message)
-        found = paramiko.SSHConfig.from_text(text).lookup(target.address)
-    except FileNotFoundError:
-        return said
-    except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
-        raise Refusal("config", f"{file}: {error}") from error
-    return said | {key: value if isinstance(value, list) else [value] for key, value in found.items()}
+    return {**usual, **said, "hostname": [host]}
 
 
 def _hops(jump: str, target: Target, depth: int) -> tuple[Route, ...]:
@@ -167,25 +180,44 @@ def _beyond(said: dict[str, list[str]]) -> str:
     """What in the configuration the built-in client cannot do."""
     if said.get("proxycommand", ["none"])[0].lower() != "none":
         return "ProxyCommand"
-    if said.get("pkcs11provider", ["none"])[0].lower() != "none":
-        return "PKCS11Provider"
-    return ""
+    for key, name in BEYOND.items():
+        if said.get(key, ["none"])[0].lower() not in ("none", "any", "no", "false", ""):
+            return name
+    paths = said.get("identityfile", []) + said.get("userknownhostsfile", []) + said.get("identityagent", [])
+    return next(("%" + sign for path in paths for sign in "CjT" if "%" + sign in path), "")
 
 
-def _agent(word: str) -> str:
+def _agent(word: str, tokens: dict[str, str]) -> str:
     if word.lower() == "none":
         return ""
     if word in ("", "SSH_AUTH_SOCK") or word.startswith("$"):
         return os.environ.get(word.lstrip("$").strip("{}") or "SSH_AUTH_SOCK", "")
-    return str(_path(word, ""))
+    return str(_path(word, tokens))
 
 
-def _path(word: str, host: str) -> Path:
-    """With the tokens that `ssh -G` leaves in file names."""
-    word = word.strip('"')
-    for token, value in (("%d", str(Path.home())), ("%h", host), ("%u", _me()), ("%%", "%")):
-        word = word.replace(token, value)
+def _path(word: str, tokens: dict[str, str]) -> Path:
+    """With the tokens and variables that `ssh -G` leaves in file names."""
+    word = re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), word.strip('"'))
+    word = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], found[0]), word)
     return Path(os.path.expanduser(word))  # noqa: PTH111 - Path.expanduser raises where there is no such user
+
+
+def _tokens(target: Target, host: str, port: int, user: str, alias: str) -> dict[str, str]:
+    """Section TOKENS of ssh_config(5), but for %C, which differs from version to version."""
+    name = socket.gethostname()
+    return {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": host,
+        "i": str(os.getuid()),
+        "k": alias or target.address,
+        "L": name.split(".")[0],
+        "l": name,
+        "n": target.address,
+        "p": str(port),
+        "r": user,
+        "u": _me(),
+    }
 
 
 def _me() -> str:

@@ -54,6 +54,8 @@ def arguments(target: Target, route: Route, accepted: Path) -> list[str]:
         "ForwardAgent": "no",
         "ForwardX11": "no",
         "ClearAllForwardings": "yes",
+        "PermitLocalCommand": "no",
+        "RemoteCommand": "none",
     }
     options["UserKnownHostsFile"] = " ".join(f'"{file}"' for file in (*route.known_hosts, accepted))
     if route.trust_new:
