@@ -127,6 +127,8 @@ class RunState:
     ended_unix: float | None = None
     last_progress_unix: float | None = None
     snapshot_step: int | None = None
+    stalled_s: float | None = None
+    """Seconds beyond when the next step was due; None: not stalled, or not to be known in this phase"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +325,18 @@ class ReadSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What this node knows about one run, for triage: only what matters, secrets redacted. Stalled ranks are asked.
+
+    Result: {"archive": base64 of a .tar.gz of one folder, "files": how many, "left_out": [in words]}.
+    """
+
+    run: str
+    limit_bytes: int = 2097152
+    """Of the archive, before base64"""
+
+
+@dataclass(frozen=True, slots=True)
 class ListRuns:
     """All runs the node has on disk. Result: {"runs": [RunState...]}, newest first."""
 
@@ -454,6 +468,7 @@ Body = (
     | Resume
     | Pin
     | Export
+    | Evidence
     | Logs
     | Progress
     | ListRuns
@@ -520,6 +535,7 @@ __all__ = [
     "Cordon",
     "Disk",
     "Event",
+    "Evidence",
     "Export",
     "FromAgent",
     "FromConsole",
