@@ -26,7 +26,7 @@ from console.config import Config
 from console.fleet import LinkView
 from console.outbox import Outbox
 from console.refusal import LASTING, Question, Refusal
-from console.small import start_small
+from console.small import allow_files, start_small
 from console.ssh import Dialler
 from console.stream import Closed, Dial, Stream
 from console.strings import _
@@ -37,6 +37,8 @@ from console.target import Target
 RETRY_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before the next try, the last one again and again; each is shortened by up to half, at random."""
 LASTING_RETRY_S = 60.0
+FILES_PER_LINK, FILES_BESIDE = 4, 256
+"""A socket each; three pipes where the system's ssh goes"""
 MANY, MANY_PACE_S = 300, 2.0
 """With more nodes than that each is asked to speak less often: all together cost the console a fifth of a core."""
 Inbox = deque[tuple[str, "wire.FromAgent | LinkView"]]
@@ -259,6 +261,7 @@ def connector(config: Config, nodes: Iterable[Target] | None = None) -> Callable
     targets = {target.name: target for target in (config.nodes if nodes is None else nodes)}
     answers = Answers(config.accept_host_keys)
     pace_s = MANY_PACE_S if len(targets) > MANY else 0.0
+    allow_files(FILES_PER_LINK * len(targets) + FILES_BESIDE)
 
     def connect(name: str, inbox: Inbox) -> Link:
         dial = Dialler.of(targets[name], config, answers)

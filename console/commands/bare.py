@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from console.commands import nodes, ps
@@ -29,4 +30,7 @@ def run_console(args: argparse.Namespace) -> int:
     from console import app
 
     config = configured(args)
-    return app.run(lambda: session_over(config), names=[target.name for target in config.nodes])
+    status = app.run(lambda: session_over(config), names=[target.name for target in config.nodes])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # the interpreter's own end takes its time where threads hang in a log-in
