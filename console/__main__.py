@@ -33,6 +33,7 @@ COMMANDS = {
     "audit": _("who ordered what, and what came of it"),
     "exec": _("run one command on many nodes; equal outputs are shown once"),
     "plan": _("what fits, and how long it takes"),
+    "alerts": _("what fires on all nodes; acknowledge, mute, send rules"),
     "triage": _("why a run died: cause, culprit, evidence, remedy"),
     "demo": _("fine-tune a small real model on two nodes on this machine"),
 }

@@ -16,6 +16,7 @@ from textual.binding import Binding
 
 from console.bindings import EVERYWHERE, bindings
 from console.failure import Failure
+from console.screens.alerts import AlertsScreen
 from console.screens.base import DeckScreen
 from console.screens.desk import Desk
 from console.screens.fleet import FleetScreen
@@ -67,6 +68,7 @@ class TunedeckApp(App[None]):
         self.pumps = 0
         self.add_mode("fleet", lambda: FleetScreen(self.desk))
         self.add_mode("runs", lambda: RunsScreen(self.desk))
+        self.add_mode("alerts", lambda: AlertsScreen(self.desk))
         self.add_mode("plan", self.plan_screen)
 
     def on_mount(self) -> None:

@@ -48,11 +48,21 @@ _SPELLING = {
     "pageup": "pgup",
     "pagedown": "pgdn",
 }
+_LISTS = ("fleet", "runs", "alerts")
 _RUNS = ("run", "runs", "node")
 
 TABLE: tuple[Key, ...] = (
     Key("open", "enter", "open", _("open"), _("Open what the cursor is on"), ("table",), palette=False),
-    Key("filter", "slash", "filter", _("filter"), _("Show only rows with these words; esc clears"), ("fleet", "runs")),
+    Key(
+        "filter",
+        "slash",
+        "filter",
+        _("filter"),
+        _("Show only rows with these words; esc clears"),
+        ("fleet", "runs", "alerts"),
+    ),
+    Key("alert.acknowledge", "a", "acknowledge", _("acknowledge"), _("Say that you look after it"), ("alerts",)),
+    Key("alert.mute", "m", "mute", _("mute"), _("Quiet for 1 h; again for 8 h, 24 h, not at all"), ("alerts",)),
     Key(
         "link.answer",
         "a",
@@ -92,7 +102,7 @@ TABLE: tuple[Key, ...] = (
     Key("fleet", "1", "section('fleet')", _("fleet"), _("All nodes and their GPUs"), (EVERYWHERE,)),
     Key("runs", "2", "section('runs')", _("runs"), _("All runs, live and ended"), (EVERYWHERE,)),
     Key("checks", "3", "absent('Checks')", _("checks"), _("Not in this version"), (EVERYWHERE,), False, False),
-    Key("alerts", "4", "absent('Alerts')", _("alerts"), _("Not in this version"), (EVERYWHERE,), False, False),
+    Key("alerts", "4", "section('alerts')", _("alerts"), _("What fires on all nodes"), (EVERYWHERE,)),
     Key("plan", "5", "section('plan')", _("plan"), _("What fits, on which cards, and how long"), (EVERYWHERE,)),
     Key("costs", "6", "absent('Costs')", _("costs"), _("Not in this version"), (EVERYWHERE,), False, False),
     Key("new", "n", "new_run", _("new run"), _("Fine-tune a model on one of the nodes"), (EVERYWHERE,)),

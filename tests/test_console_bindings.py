@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from console.app import TunedeckApp
 from console.bindings import EVERYWHERE, TABLE, Key, bindings, carried
+from console.screens.alerts import AlertsScreen
 from console.screens.answering import Typed
 from console.screens.base import DeckScreen
 from console.screens.dialogs import Notice, Question
@@ -28,6 +29,7 @@ from console.widgets.table import Table
 
 SCREENS: tuple[type[DeckScreen], ...] = (
     FleetScreen,
+    AlertsScreen,
     NodeScreen,
     RunsScreen,
     RunScreen,
