@@ -12,6 +12,7 @@ from agent.events import Events
 from agent.host import HostReader
 from agent.launch import Surroundings
 from agent.lessons import Lessons
+from agent.postmortem import Postmortem
 from agent.probe import Probe
 from agent.runs import Runs
 from agent.state import StateFolder
@@ -29,10 +30,13 @@ class Machine:
         self.tree: dict[str, Any] = to_tree(NodeState())
         self.lost: frozenset[str] = frozenset()
         self.alerts = Alerts(state, events)
+        self.postmortem = Postmortem(events)
 
     def read(self) -> None:
         """Reads the disk and /proc, so it belongs on a thread. Raises OSError; what was read before stays then."""
         runs = self.runs.refresh()
+        self.postmortem.look(list(self.runs.followed.values()))
+        runs = self.postmortem.noted(runs)
         gpus = self.attributed(self.probe.sample.gpus)
         self.tell_lost(gpus)
         cordoned = cordon.of(self.state)

@@ -59,7 +59,7 @@ TABLE: tuple[Key, ...] = (
         "filter",
         _("filter"),
         _("Show only rows with these words; esc clears"),
-        ("fleet", "runs", "alerts"),
+        _LISTS,
     ),
     Key("alert.acknowledge", "a", "acknowledge", _("acknowledge"), _("Say that you look after it"), ("alerts",)),
     Key("alert.mute", "m", "mute", _("mute"), _("Quiet for 1 h; again for 8 h, 24 h, not at all"), ("alerts",)),

@@ -74,14 +74,14 @@ def _said(who: str, need: float, room: float, learnt: Correction) -> str:
 def changed_spec(shape: Architecture, work: Workload, capacity_bytes: float) -> list[str]:
     """Settings of a spec, least harmful first, with which it fits; empty where none do."""
     words: dict[str, str] = {}
-    for setting, text, tried in _ladder(work):
+    for setting, text, tried in ladder(work):
         words[setting] = text
         if fit.judge(shape, tried, capacity_bytes).fits:
             return list(words.values())
     return []
 
 
-def _ladder(work: Workload) -> Iterator[tuple[str, str, Workload]]:
+def ladder(work: Workload) -> Iterator[tuple[str, str, Workload]]:
     """What can be written into a spec; each step builds on those before it. A later text replaces an earlier one."""
     if work.checkpointing != "full":
         work = replace(work, checkpointing="full")
