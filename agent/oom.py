@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agent.wording import size
 
@@ -88,7 +89,7 @@ def read(text: str) -> OutOfMemory | None:
     if found is None:
         return None
     said = text[found.start() : found.start() + 2000]
-    figures = {name: amount(name, said) for name in PATTERNS}
+    figures: dict[str, Any] = {name: amount(name, said) for name in PATTERNS}
     reserved = figures.pop("reserved")
     if figures["unallocated"] is None and reserved is not None and figures["allocated"] is not None:
         figures["unallocated"] = max(0, reserved - figures["allocated"])

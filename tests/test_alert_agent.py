@@ -18,7 +18,7 @@ QUICK = """\
 rules:
   gpu-memory-critical: {for: 0, clear_for: 0}
   gpu-temperature-critical: {for: 0, clear_for: 0}
-  run-loss-bad: {action: snapshot}
+  far: {metric: run.step, above: 3, text: "{name} is at {value}", action: snapshot}
 """
 FULL = card(1, memory_used_bytes=int(79.9 * 2**30), temperature_c=93)
 CALM = card(1, memory_used_bytes=1 << 30, temperature_c=50)
@@ -89,5 +89,5 @@ def test_a_rule_orders_a_rescue_snapshot_where_it_was_told_to(node: Node) -> Non
     asked = until(lambda: next(folder.orders.glob("alert-*.result.json"), None))
     assert orders.answer(folder, asked.name.removesuffix(".result.json"))
     action = until(lambda: next((e for e in console.numbered() if e.kind == "alert.action"), None))
-    assert action.run == folder.name and "alert rule run-loss-bad: snapshot" in action.text
+    assert action.run == folder.name and "alert rule far: snapshot" in action.text
     assert action.severity == "warn"
