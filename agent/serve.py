@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agent import codec, door, wire
+from agent import bundles, codec, door, wire
 from agent.bridge import Bridge, read_bridge
 from agent.conversation import Conversation
 from agent.desk import Desk
@@ -106,6 +106,13 @@ class Daemon:
             self.touched_at = now
             self.place.touch(self.place.lock)
             self.place.touch(self.place.socket)
+            asyncio.get_running_loop().run_in_executor(None, self.tend)
+
+    def tend(self) -> None:
+        try:
+            bundles.tend(self.state.home)
+        except OSError as error:
+            LOG.warning("%s", of_os_error(error, "cannot tend the bundles", self.state.home / "bundles"))
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conversation: Conversation | None = None
