@@ -104,7 +104,7 @@ def pack(content: dict[str, Path]) -> Bundle:
     manifest = "".join(f"{hashlib.sha256(text).hexdigest()}  {name}\n" for name, text in data.items()).encode()
     packed = io.BytesIO()
     with (
-        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as squeezed,
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, text in {**data, "MANIFEST": manifest}.items():

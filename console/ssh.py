@@ -41,7 +41,7 @@ OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 """Errors that say nothing about the node"""
 HANDSHAKES = 8
 """At once with one sshd: its MaxStartups begins to drop at 10 (measured: 8 no error, 16 one in ten)."""
-KEY_EXCHANGES = threading.Semaphore(32)
+KEY_EXCHANGES = threading.Semaphore(64)
 """At once with all nodes together: each takes our own CPU, and with a thousand begun at once all would time out."""
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes errors over the screen
 logging.getLogger("paramiko").propagate = False

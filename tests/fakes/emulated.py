@@ -290,7 +290,7 @@ class EmulatedFleet:
         while True:
             for slot in range(slots):
                 for node in self.nodes[slot::slots]:
-                    if not node.frozen:
+                    if node.consoles and not node.frozen:
                         node.tick()
                 due_at += INTERVAL_S / slots
                 await asyncio.sleep(max(0.0, due_at - time.monotonic()))
