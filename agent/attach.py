@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from agent import codec, door
+from agent import codec, door, logout
 from agent.bridge import own_bridge
 from agent.door import Door
 from agent.reexec import command, environment
@@ -114,7 +114,7 @@ def introduced(connection: socket.socket, place: Door, read_only: bool) -> bool:
 def start(state: StateFolder) -> subprocess.Popen[bytes]:
     """A daemon in a session of its own, without our descriptors: it must outlive the SSH session it was born in."""
     return subprocess.Popen(
-        command("serve"),
+        [*logout.shelter(), *command("serve")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agent import bundles, codec, door, wire
+from agent import bundles, codec, door, logout, wire
 from agent.bridge import Bridge, read_bridge
 from agent.conversation import Conversation
 from agent.desk import Desk
@@ -58,6 +58,8 @@ class Daemon:
     async def run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(16))
         self.events.add("agent.started", f"agent {wire.VERSION} started (pid {os.getpid()})")
+        if words := logout.warning():
+            self.events.add("agent.logout", words, "warn")
         await self.look()  # whoever comes first is to see the runs that are there
         self.place.socket.unlink(missing_ok=True)  # the lock is ours, so whoever bound it is gone
         server = await asyncio.start_unix_server(self.accept, self.place.address(), limit=codec.LINE_LIMIT_BYTES)
