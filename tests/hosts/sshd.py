@@ -94,6 +94,7 @@ class Sshd:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         log = self.folder / "sshd.log"
+        log.unlink(missing_ok=True)  # of an earlier start: its first line is waited for
         self.process = subprocess.Popen(
             [*self.prefix, SSHD, "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL
         )
