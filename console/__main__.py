@@ -34,6 +34,7 @@ COMMANDS = {
     "exec": _("run one command on many nodes; equal outputs are shown once"),
     "plan": _("what fits, and how long it takes"),
     "alerts": _("what fires on all nodes; acknowledge, mute, send rules"),
+    "watch": _("keep the links without a screen and send alerts on"),
     "triage": _("why a run died: cause, culprit, evidence, remedy"),
     "demo": _("fine-tune a small real model on two nodes on this machine"),
 }
