@@ -20,6 +20,10 @@ LIMIT_BYTES = 64 * 1024 * 1024
 KINDS = {
     errno.ENOSPC: "disk-full",
     errno.EDQUOT: "disk-full",
+    errno.EMFILE: "exhausted",
+    errno.ENFILE: "exhausted",
+    errno.EAGAIN: "exhausted",
+    errno.ENOMEM: "exhausted",
     errno.EROFS: "read-only-home",
     errno.EACCES: "read-only-home",
     errno.EPERM: "read-only-home",

@@ -46,6 +46,11 @@ INTERPRETERS = (
     *("$HOME/.pyenv/versions/*/bin/python3", "$HOME/.local/share/uv/python/*/bin/python3"),
     *("$HOME/venv/bin/python3", "$HOME/.venv/bin/python3", "$HOME/.local/bin/python3"),
 )
+EXHAUSTED = (
+    *("cannot fork", "fork: retry", "temporarily unavailable", "pipe call failed", "too many open files"),
+    "cannot allocate memory",
+)
+"""How shells and Python say that a limit of processes, files or memory is reached."""
 _packing = threading.Lock()
 _SAFE = re.compile(r"[A-Za-z0-9_./~+@:=,-]*")
 
@@ -201,6 +206,8 @@ def _no_answer(stream: Stream, data: bytes) -> Refusal:
         return Refusal("garbled", _("the login shell wrote {n} bytes and did not run our line").format(n=len(data)))
     if "pam_slurm_adopt" in said or "no active jobs on this node" in said:
         return Refusal("denied", said)
+    if any(sign in said.lower() for sign in EXHAUSTED):
+        return Refusal("exhausted", _("the node cannot start another program; it said: {said}").format(said=said))
     if stream.via.startswith("system ssh") and status == 255 and (refusal := from_openssh(stream.complaint())):
         return refusal
     if status is None and not said:

@@ -25,6 +25,7 @@ HINTS = {
     "no-python": _("Install Python 3.10 or newer on the node, or set `python:` for it in fleet.yaml."),
     "read-only-home": _("Set `home:` for this node in fleet.yaml to a folder that can be written."),
     "disk-full": _("Free some space there, or set `home:` for this node in fleet.yaml to another disk."),
+    "exhausted": _("The account is at a limit of the node: end other programs there, or raise `ulimit -u` and `-n`."),
     "noexec": _("Set `python:` for this node in fleet.yaml to one on a disk that may run programs."),
     "agent-failed": _("The agent's log lies in tunedeck's folder on the node."),
     "protocol": _("Update the older of the two."),

@@ -220,6 +220,10 @@ def test_a_file_in_the_way_is_named(bundle: carry.Bundle, home: Path) -> None:
     assert refused(bundle, through(home)).kind == "read-only-home"
 
 
+STRANGER = ("setpriv", "--reuid=64321", "--regid=64321", "--clear-groups")
+"""Root has no limit of processes."""
+
+
 @pytest.mark.parametrize(
     ("shell", "kind", "said"),
     [
@@ -232,8 +236,11 @@ def test_a_file_in_the_way_is_named(bundle: carry.Bundle, home: Path) -> None:
         (["/bin/bash", "--restricted"], "restricted-shell", "restricted"),
         (["/bin/sh", "-c", "echo Access denied by pam_slurm_adopt: no active jobs >&2; exit 1"], "denied", "slurm"),
         (["/bin/sh", "-c", "yes spam"], "garbled", "did not run our line"),
+        ([*STRANGER, "prlimit", "--nproc=1", "/bin/sh"], "exhausted", "fork"),
+        ([*STRANGER, "prlimit", "--nproc=1", "/bin/bash"], "exhausted", "fork"),
+        (["prlimit", "--nofile=4", "/bin/sh"], "exhausted", "Pipe"),
     ],
-    ids=["nologin", "sftp-only", "rbash", "slurm", "flood"],
+    ids=["nologin", "sftp-only", "rbash", "slurm", "flood", "processes-sh", "processes-bash", "files"],
 )
 def test_accounts_that_run_nothing(bundle: carry.Bundle, home: Path, shell: list[str], kind: str, said: str) -> None:
     refusal = refused(bundle, through(home, shell))
