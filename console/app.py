@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import App
 from textual.binding import Binding
@@ -21,6 +21,7 @@ from console.screens.base import DeckScreen
 from console.screens.desk import Desk
 from console.screens.fleet import FleetScreen
 from console.screens.help import Help
+from console.screens.herald import SHOWN_AT_ONCE, Herald
 from console.screens.palette import Palette
 from console.screens.runs import RunsScreen
 from console.strings import _, plural
@@ -28,6 +29,7 @@ from console.widgets.sheet import Sheet
 from console.widgets.themes import DARK, LIGHT
 
 if TYPE_CHECKING:
+    from agent import wire
     from console.session import Session
 
 PUMP_EVERY_S = 0.125
@@ -66,6 +68,7 @@ class TunedeckApp(App[None]):
         self.opening: Future[Session] = Future()
         self.opener = threading.Thread(target=self.open_session, name="open-session", daemon=True)
         self.pumps = 0
+        self.herald = Herald()
         self.add_mode("fleet", lambda: FleetScreen(self.desk))
         self.add_mode("runs", lambda: RunsScreen(self.desk))
         self.add_mode("alerts", lambda: AlertsScreen(self.desk))
@@ -95,7 +98,19 @@ class TunedeckApp(App[None]):
             self.desk.session.pump()
             renew |= self.desk.settle()
         if renew:
+            self.cry(self.herald.news(self.desk.fleet))
             self.tick()
+
+    def cry(self, news: list[tuple[str, wire.Alert]]) -> None:
+        """Pop up what has begun to fire; ring where it is critical."""
+        for node, alert in news[:SHOWN_AT_ONCE]:
+            severity: Literal["warning", "error"] = "error" if alert.severity == "critical" else "warning"
+            self.notify(f"{node}: {alert.text}", severity=severity, markup=False)
+        if len(news) > SHOWN_AT_ONCE:
+            more = plural("{n} more alert; 4 lists them.", "{n} more alerts; 4 lists them.", len(news) - SHOWN_AT_ONCE)
+            self.notify(more, severity="warning", markup=False)
+        if any(alert.severity == "critical" for _node, alert in news):
+            self.bell()
 
     def take_session(self) -> bool:
         """Take over the session once it is open. True when there is something new to show."""

@@ -75,6 +75,17 @@ async def test_enter_goes_to_the_run_or_the_node() -> None:
         await until(pilot, lambda: isinstance(app_of(pilot).screen, NodeScreen))
 
 
+async def test_what_begins_to_fire_pops_up_once_and_few_at_a_time() -> None:
+    sat = sitting("node1", "node2")
+    async with console(sat) as pilot:
+        fire(sat, HOT)
+        await until(pilot, lambda: told(app_of(pilot)) == f"node1: {HOT.text}")
+        more = [replace(DISK, id=f"disk-warn@/{n}", text=f"/{n}") for n in range(5)]
+        fire(sat, HOT, *more)
+        await until(pilot, lambda: "2 more alerts; 4 lists them." in told(app_of(pilot)))
+        assert told(app_of(pilot)).count(HOT.text) == 1
+
+
 async def test_a_dead_node_is_listed_but_not_for_acknowledging() -> None:
     sat = sitting("node1", "node2")
     async with console(sat, (80, 24)) as pilot:
