@@ -11,8 +11,9 @@ from agent.events import Events
 from agent.kept import Kept
 from agent.preflight import WEIGHTS_ONLY
 from agent.records import describe, real, whole
+from agent.stall import Pace
 from agent.wire import RunState
-from jobs import progress
+from jobs import orders, progress
 from jobs.lineage import TURNS, Lineage
 from jobs.run_folder import RunFolder
 
@@ -40,6 +41,9 @@ class Followed:
     saved: list[tuple[int, int]] = field(default_factory=list)
     """(branch, step) of the snapshots published on the way to the present state."""
     adopt_after: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    stalled: bool = False
+    """Told, and not yet moving again."""
     closed: bool = False
     """Ended and read to its end: nothing more will come."""
 
@@ -59,6 +63,7 @@ class Followed:
                 self.count += 1
                 self.take(one, events)
         self.tell(events)
+        self.tell_stall(events)
         self.closed = self.phase == "ended"
 
     def skim(self) -> None:
@@ -103,6 +108,7 @@ class Followed:
     def remember(self, record: dict[str, Any]) -> None:
         kind, step = str(record.get("kind")), whole(record.get("step"))
         self.last[kind] = record
+        self.pace.take(record)
         if kind == "snapshot" and record.get("state") == "published" and step is not None:
             self.saved.append((whole(record.get("branch")) or 0, step))
         if kind in TURNS:
@@ -140,6 +146,27 @@ class Followed:
             severity = {"failed": "critical", "lost": "critical", "killed": "warn"}.get(reason, "info")
             text = f"{title} {reason}" + (f": {self.ending}" if self.ending else "")
             events.add("run.ended", text, severity, self.name, {"reason": reason, "detail": self.ending})
+
+    def stalled_s(self) -> float | None:
+        """See RunState. An order that is being carried out may take its time."""
+        if self.phase != "training":
+            return None
+        found = self.pace.stalled_s(time.time())
+        if found is not None and orders.names(self.folder):
+            found = self.pace.stalled_s(time.time(), waiting=True)
+        return None if found is None else float(round(found))
+
+    def tell_stall(self, events: Events) -> None:
+        found, title = self.stalled_s(), str(self.record.get("name") or self.name)
+        if found is not None and not self.stalled:
+            usual = self.pace.step_s
+            text = f"{title} stands still: no step for {found + (usual or 0):.0f} s" + (
+                f", one takes {usual:.1f} s" if usual is not None else ""
+            )
+            events.add("run.stalled", text, "warn", self.name, {"stalled_s": found})
+        elif found is None and self.stalled and self.phase == "training":
+            events.add("run.moving", f"{title} moves again", "info", self.name, {})
+        self.stalled = found is not None
 
     @property
     def ending(self) -> str:
@@ -208,6 +235,7 @@ class Followed:
             ended_unix=kept_now.ended_unix,
             last_progress_unix=max((real(one.get("time_unix")) or 0.0 for one in self.last.values()), default=None),
             snapshot_step=self.snapshot_step(),
+            stalled_s=self.stalled_s(),
         )
 
     def snapshot_step(self) -> int | None:

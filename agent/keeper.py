@@ -23,6 +23,7 @@ from agent.full_disk import attempt, insist
 from agent.kept import Kept
 from agent.reexec import RUN_MARK, environment
 from agent.state import StateFolder
+from agent.vigil import Vigil
 from jobs import durable, orders
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
@@ -78,6 +79,10 @@ class Keeper:
     seen: dict[int, ProcessIdentity] = field(default_factory=dict)
     """Everything that was of this run while it was being killed."""
     waker: int = -1
+    vigil: Vigil = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.vigil = Vigil.from_now(self.folder)
 
     def listen(self) -> None:
         """Handlers, not SIG_IGN: an ignored signal would stay ignored in the launcher and all ranks."""
@@ -127,6 +132,7 @@ class Keeper:
         self.adopted = True
         before = kept.read(self.folder) or Kept("starting")
         self.kept = replace(before, keeper=ProcessIdentity.of(os.getpid()))
+        self.vigil = Vigil.halfway(self.folder)
         self.write()
 
     def watch(self) -> None:
@@ -135,6 +141,8 @@ class Keeper:
             request = self.request()
             if request is not None and self.kill(request):
                 return
+            if request is None:
+                self.vigil.look()
             self.pause()
 
     def launcher_gone(self) -> bool:

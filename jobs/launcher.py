@@ -19,6 +19,7 @@ _EXPORT_SCRIPT = (
 )
 _SHUTDOWN_S = 20
 _MOST_THREADS = 16
+_RECORDED_COLLECTIVES = 2000
 
 
 def stage(folder: RunFolder, spec_text: str) -> None:
@@ -64,6 +65,10 @@ def environment(spec: Spec, gpu_uuids: Sequence[str]) -> dict[str, str]:
         # all ranks are on this machine: neither a missing host name nor a firewall can get between them
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
+        # the flight recorder; the second name is that of torch before 2.9
+        "TORCH_FR_BUFFER_SIZE": str(_RECORDED_COLLECTIVES),
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": str(_RECORDED_COLLECTIVES),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
     }
     if spec.model_folder(Path.home()) is not None:
         added |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -35,7 +35,7 @@ class RunFolder:
     def create(self) -> None:
         """Makes the folder and its parts, private to the user. Raises FileExistsError when it is already there."""
         self.path.mkdir(mode=FOLDER_MODE, parents=True)
-        for part in (self.ranks, self.logs, self.orders, self.snapshots):
+        for part in (self.ranks, self.logs, self.orders, self.snapshots, self.flight):
             part.mkdir(mode=FOLDER_MODE)
 
     @property
@@ -88,6 +88,26 @@ class RunFolder:
 
     def rank_log(self, number: int) -> Path:
         return self.logs / f"rank-{number:d}.log"
+
+    @property
+    def flight(self) -> Path:
+        """What ranks were doing when the run stood still."""
+        return self.path / "flight"
+
+    @property
+    def flight_request(self) -> Path:
+        return self.flight / "request.json"
+
+    @property
+    def flight_answers(self) -> Path:
+        """The keeper's: who was asked, who answered, and what the kernel says about each."""
+        return self.flight / "answers.json"
+
+    def flight_dump(self, number: int) -> Path:
+        return self.flight / f"rank-{number:d}.json"
+
+    def flight_stacks(self, number: int) -> Path:
+        return self.flight / f"rank-{number:d}.stacks"
 
     @property
     def orders(self) -> Path:

@@ -41,6 +41,7 @@ PATTERNS = (
 LITERALS = ("Job summary", "missing rank", "managing GPU", "considered dead", "launched up to operation",
             "managed by process", "ulprit rank")  # fmt: skip
 RANK_IN_NAME = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|bin))?$")
+COMPARED = 16  # newest collectives of a rank held against the other ranks'
 DEEPEST = 40  # nesting of a dump that is still read
 
 
@@ -90,7 +91,21 @@ def _flight(name: str, entries: list[Any], told: object) -> Iterator[Event]:
         sizes, state = str(entry.get("input_sizes", "")), str(entry.get("state", ""))
         text = f"rank {rank}, group {group}: newest collective {seq} {op} {sizes} {state}"
         detail = {"group": group, "seq": seq, "op": op, "sizes": sizes, "state": state}
+        if isinstance(entry.get("retired"), bool):
+            detail |= {"retired": "yes" if entry["retired"] else "", "calls": _calls(entries, group)}
         yield Event("flight.last", Line(name, 1, text, text), None, rank, None, None, detail)
+
+
+def _calls(entries: list[Any], group: str) -> str:
+    """The newest collectives of a group by number, as a JSON object: what was called with which sizes."""
+    own = [e for e in entries if isinstance(e, Mapping) and not e.get("is_p2p") and _group(e) == group]
+    return json.dumps(
+        {
+            str(e["collective_seq_id"]): f"{e.get('profiling_name')} {e.get('input_sizes')}"
+            for e in own[-COMPARED:]
+            if isinstance(e.get("collective_seq_id"), int)
+        }
+    )
 
 
 def _group(entry: Mapping[str, Any]) -> str:

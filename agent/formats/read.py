@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from agent.formats import bench, c10d, devices, fabric, host, kernel, launcher, nccl, program, ras
+from agent.formats import bench, c10d, devices, fabric, host, kernel, launcher, nccl, program, ras, run
 from agent.formats.event import Event
 from agent.formats.line import Document, Line, clean
 from agent.formats.prefix import hosts_before_colon, read_line, without_host
 
 BY_LINE = (nccl.read, c10d.read, kernel.read, launcher.read, program.read, bench.read, ras.read)
-BY_DOCUMENT = (bench.perftest, bench.pairs, fabric.read, devices.read, host.read, launcher.failures)
+BY_DOCUMENT = (bench.perftest, bench.pairs, fabric.read, devices.read, host.read, launcher.failures, run.stacks)
 LITERALS = tuple(
     dict.fromkeys(
         chain(
             nccl.LITERALS, c10d.LITERALS, kernel.LITERALS, launcher.LITERALS, program.LITERALS, bench.LITERALS,
-            ras.LITERALS, fabric.LITERALS, devices.LITERALS, host.LITERALS,
+            ras.LITERALS, fabric.LITERALS, devices.LITERALS, host.LITERALS, run.LITERALS,
         )
     )
 )  # fmt: skip
@@ -126,6 +126,10 @@ def _ranked(line: Line, rank: int | None) -> Line:
 
 def events(document: Document) -> Iterator[Event]:
     """Every event of a document; those without a place of their own get the document's host."""
+    if document.name.endswith(run.PROGRESS):
+        for line in document.lines:
+            yield from run.read(line)
+        return
     for line in document.lines:
         readers = () if not line.body else (program.read,) if program.STEP_LINE.fullmatch(line.body) else BY_LINE
         for reader in readers:

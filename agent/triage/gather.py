@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from agent.formats import ras
+from agent.formats import ras, run
 from agent.formats import read as reading
 from agent.formats.event import Event
 from agent.formats.line import Document, Line, decode
@@ -81,12 +81,19 @@ def _read_stream(case: Case, catalogue: Catalogue, name: str, stream: IO[bytes],
 
 def _read_dump(case: Case, name: str, start: bytes, stream: IO[bytes], budget: Budget) -> bool:
     """Whether these bytes were a dump of the flight recorder or of RAS; if so, its events are in the case."""
-    if not source.dumplike(start[:HEAD]):
+    own = run.NAMED.search(name) is not None and start[:1] == b"{"
+    if not own and not source.dumplike(start[:HEAD]):
         return False
     rest = source.fill(stream, source.DUMP_BYTES) if len(start) > LARGE else b""
     content = ras.load_dump(start + rest) if budget.take(len(rest), name) else None
     if content is None:
         return start[:1] == b"\x80"
+    if own:
+        told = run.document(name, content)
+        for event in told or ():
+            case.documents.setdefault(name, None)
+            case.add(event)
+        return told is not None
     case.documents.setdefault(name, None)
     for event in ras.dump_events(name, content):
         case.add(event)

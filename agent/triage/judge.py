@@ -17,6 +17,7 @@ from agent.triage import (
     rules_net,
     rules_perf,
     rules_rdma,
+    rules_run,
     rules_setup,
     rules_verbs,
 )
@@ -36,6 +37,7 @@ FAMILIES = (
     rules_net,
     rules_perf,
     rules_rdma,
+    rules_run,
     rules_setup,
     rules_verbs,
 )

@@ -210,6 +210,11 @@ def _launchers(layout: Layout, events: Mapping[str, list[Event]]) -> None:
         node = layout.resolve(event.node)
         if node and event.rank is not None:
             _seat(layout, event.rank, node, event.gpu)
+    for event in events.get("run.node", ()):
+        if event.node:
+            layout.nodes.setdefault(event.node)
+    for kind in ("run.rank", "flight.answer"):
+        layout.ranks |= {event.rank for event in events.get(kind, ()) if event.rank is not None}
     for event in events.get("c10d.world", ()):
         layout.world = layout.world or int(event.get("world"))
     for kind, name in (("c10d.local_world", "local_world"), ("exit.nproc", "nproc")):

@@ -93,6 +93,8 @@ def missing_ranks(case: Case) -> Iterator[Finding]:
 def compared_dumps(case: Case) -> Iterator[Finding]:
     by_group: dict[str, list[Event]] = defaultdict(list)
     for event in case.of("flight.last"):
+        if "calls" in event.detail:
+            continue  # torch's own dumps say more: see rules_run
         by_group[event.get("group")].append(event)
     for events in by_group.values():
         newest = max(int(e.get("seq")) for e in events)
@@ -218,6 +220,9 @@ def _whole_nodes(case: Case, silent: list[int]) -> bool:
 
 @rule("Something stopped the job, and nothing here tells ranks, nodes or links apart.")
 def undetermined(case: Case) -> Iterator[Finding]:
+    ended = case.of("run.state")
+    if ended and all(e.get("reason") in ("completed", "stopped", "killed") for e in ended):
+        return  # as asked
     late = list(case.timed_out().values())
     shown = late or case.of("c10d.heartbeat", "c10d.async", "nccl.completion", "exit.report", "exit.elastic",
                             "exit.slurm", "exit.mpi", "exit.deepspeed", "app.exception", "c10d.store_lost")  # fmt: skip

@@ -33,6 +33,8 @@ DUMP_BYTES = 64 << 20  # largest flight recorder or RAS dump read whole
 SKIPPED = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".so", ".pyc", ".pt", ".bin", ".safetensors", ".whl", ".mp4",
            ".py", ".ipynb", "/faults.yaml",
            ".parquet", ".arrow", ".npy", ".npz", ".idx", ".onnx", ".gguf")  # fmt: skip
+RUN_FOLDER = {"spec.yaml", "train.py"}
+NOT_TOLD = ("jobs", "configs", "snapshots", "output", "exports", "__pycache__")  # of a run folder: code and weights
 PACKED = (".gz", ".tgz", ".zst", ".zstd", ".xz", ".tar")
 
 
@@ -73,6 +75,8 @@ def files(paths: list[Path], budget: Budget) -> Iterator[tuple[str, Path]]:
 
 def _walk(folder: Path, budget: Budget) -> Iterator[tuple[str, Path]]:
     for base, folders, names in os.walk(folder, onerror=lambda e: budget.notes.append(f"{e.filename}: {e.strerror}")):
+        if set(names) >= RUN_FOLDER:
+            folders[:] = [one for one in folders if one not in NOT_TOLD]
         folders.sort()
         for name in sorted(names):
             path = Path(base, name)

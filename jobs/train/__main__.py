@@ -15,6 +15,7 @@ from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from jobs.section import SpecError
 from jobs.spec import Spec
+from jobs.train.flight import Flight
 from jobs.train.rank import Rank
 
 
@@ -23,6 +24,7 @@ def main() -> None:
     folder = RunFolder(Path(sys.argv[0]).resolve().parent)
     rank = Rank.from_environment(folder)
     rank.enter()
+    Flight(folder, rank.number, rank.world).start()
     try:
         spec, data = _given(rank)
         leave_out()

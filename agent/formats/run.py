@@ -1,0 +1,129 @@
+"""A run folder's own records: who ended how, who was asked in a stall and did not answer, where each rank stood."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent.formats.event import Event
+from agent.formats.line import Document, Line
+
+NAMED = re.compile(r"(?:^|/)(?:state|run|node|answers|\d+)\.json$")
+PROGRESS = "progress.jsonl"
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
+FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
+LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|<frozen")
+LITERALS = ('"kind":"error"', "most recent call first")
+STATES = {
+    "T": "it was stopped by a signal or a debugger",
+    "t": "a debugger holds it",
+    "D": "it waits in the kernel (driver, disk or network file system)",
+    "R": "it computes without ever letting Python run",
+    "S": "it holds Python's lock while it sleeps in a library",
+}
+
+
+def document(name: str, content: Any) -> list[Event] | None:
+    """The events of a record of a run folder; None for a file that only bears such a name."""
+    if not isinstance(content, Mapping):
+        return None
+    if content.get("tunedeck") == "answers":
+        return list(_answers(name, content))
+    if content.get("tunedeck") == "node":
+        return [_event("run.node", name, f"node {content.get('hostname')}", {}, node=str(content.get("hostname")))]
+    if "keeper" in content and "phase" in content:
+        return [_state(name, content)]
+    if "argv" in content and isinstance(content.get("world_size"), int):
+        world = str(content["world_size"])
+        return [_event("c10d.world", name, f"world_size {world}", {"world": world})]
+    if "identity" in content and isinstance(content.get("rank"), int):
+        return [_rank(name, content)]
+    return None
+
+
+def _event(
+    kind: str, name: str, text: str, detail: dict[str, str], rank: int | None = None, node: str | None = None
+) -> Event:
+    return Event(kind, Line(name, 1, text, text), node, rank, None, None, detail)
+
+
+def _state(name: str, content: Mapping[str, Any]) -> Event:
+    reason, said = str(content.get("reason") or ""), str(content.get("detail") or "")
+    detail = {"phase": str(content["phase"]), "reason": reason, "detail": said, "signal": str(content.get("signal"))}
+    return _event("run.state", name, f"run {content['phase']} {reason}: {said}".rstrip(": "), detail)
+
+
+def _rank(name: str, content: Mapping[str, Any]) -> Event:
+    rank, identity, error = content["rank"], content.get("identity"), content.get("error")
+    error = error if isinstance(error, Mapping) else {}
+    pid = str(identity.get("pid", "")) if isinstance(identity, Mapping) else ""
+    outcome, message = str(content.get("outcome") or ""), str(error.get("message") or "")
+    text = f"rank {rank} (pid {pid}): {outcome or 'no word about its end'}" + (f": {message}" if message else "")
+    detail = {
+        "pid": pid,
+        "outcome": outcome,
+        "message": message,
+        "secondary": "yes" if error.get("secondary") else "",
+        "ended_unix": str(content.get("ended_unix") or ""),
+    }
+    return _event("run.rank", name, text, detail, rank)
+
+
+def _answers(name: str, content: Mapping[str, Any]) -> Iterator[Event]:
+    if content.get("moved_unix") is not None:
+        yield _event("flight.over", name, "the run moved again after its ranks were asked", {})
+        return
+    for one in content.get("ranks") or ():
+        if not isinstance(one, Mapping) or not isinstance(one.get("rank"), int):
+            continue
+        state, waits = str(one.get("state") or ""), str(one.get("waits_in") or "")
+        said = "answered" if one.get("answered") else "did not answer"
+        alive = bool(one.get("alive"))
+        text = f"rank {one['rank']} (pid {one.get('pid')}) {said}, {'state ' + state if alive else 'gone'}"
+        detail = {
+            "pid": str(one.get("pid")),
+            "answered": "yes" if one.get("answered") else "",
+            "alive": "yes" if alive else "",
+            "state": state,
+            "waits_in": waits,
+        }
+        yield _event("flight.answer", name, text + (f" in {waits}" if waits else ""), detail, one["rank"])
+
+
+def read(line: Line) -> Iterator[Event]:
+    """Of one progress record: what it says of an error. Everything else there is figures."""
+    if '"kind":"error"' not in line.text:
+        return
+    try:
+        record = json.loads(line.text)
+    except ValueError:
+        return
+    if isinstance(record, Mapping):
+        rank = record.get("rank")
+        detail = {"message": str(record.get("message") or ""), "secondary": "yes" if record.get("secondary") else ""}
+        yield Event("run.error", line, line.node, rank if isinstance(rank, int) else None, None, None, detail)
+
+
+def stacks(document: Document) -> Iterator[Event]:
+    """`stack.main`: where the main thread stood, from faulthandler's dump; innermost frame and innermost own one."""
+    block: list[tuple[Line, re.Match[str]]] = []
+    for line in document.lines:
+        if THREAD.match(line.text):
+            block = []
+        elif (m := FRAME.match(line.text)) is not None:
+            block.append((line, m))
+            if m["name"] == "<module>":
+                yield _main(block)
+                block = []
+
+
+def _main(block: list[tuple[Line, re.Match[str]]]) -> Event:
+    own = next(((line, m) for line, m in block if not LIBRARY.search(m["path"])), block[0])
+    detail = {"top": _place(block[0][1]), "own": _place(own[1])}
+    return Event("stack.main", own[0], own[0].node, own[0].rank, None, None, detail)
+
+
+def _place(m: re.Match[str]) -> str:
+    return f"{m['name']} ({m['path'].rpartition('/')[2]}:{m['line']})"
