@@ -10,6 +10,7 @@ from typing import Any
 from agent import (
     audit,
     cordon,
+    evidence,
     excerpt,
     exporting,
     family,
@@ -76,6 +77,8 @@ class Desk:
             return self.machine.alerts.listing(body.limit)
         if isinstance(body, wire.ListSnapshots):
             return await self.snapshots(body)
+        if isinstance(body, wire.Evidence):
+            return await self.evidence(body)
         if isinstance(body, wire.ReadExport):
             return await asyncio.to_thread(exporting.read, self.folder(body.run), body)
         if isinstance(body, wire.Logs):
@@ -208,6 +211,12 @@ class Desk:
             return await asyncio.to_thread(listing)
         async with self.verifying:  # one at a time: disks are no faster for two
             return await asyncio.to_thread(listing)
+
+    async def evidence(self, body: wire.Evidence) -> dict[str, Any]:
+        folder, gpus = self.folder(body.run), self.machine.probe.sample.gpus
+        followed = self.machine.runs.followed.get(body.run)
+        stalled = followed.stalled_s() if followed is not None else None
+        return await asyncio.to_thread(evidence.gather, folder, gpus, stalled, body.limit_bytes)
 
     async def pin(self, body: wire.Pin) -> dict[str, Any]:
         await asyncio.to_thread(snapshots.pin, self.folder(body.run), body.snapshot, body.pinned)
