@@ -151,6 +151,11 @@ class TunedeckApp(App[None]):
     def action_absent(self, name: str) -> None:
         self.notify(_("{name}: this version has no such section yet.").format(name=_(name)), markup=False)
 
+    def action_triage(self, node: str, run: str) -> None:
+        from console.screens.triage import TriageScreen  # brings the rules, which first paint can do without
+
+        self.push_screen(TriageScreen(self.desk, node, run))
+
     def action_new_run(self) -> None:
         from console.screens.new_run import NewRunScreen  # brings the editor, which first paint can do without
 

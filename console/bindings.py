@@ -50,6 +50,7 @@ _SPELLING = {
 }
 _LISTS = ("fleet", "runs", "alerts")
 _RUNS = ("run", "runs", "node")
+_REMEDY = (*_RUNS, "triage")
 
 TABLE: tuple[Key, ...] = (
     Key("open", "enter", "open", _("open"), _("Open what the cursor is on"), ("table",), palette=False),
@@ -72,11 +73,15 @@ TABLE: tuple[Key, ...] = (
         ("fleet", "node"),
     ),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
-    Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), _RUNS),
+    Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), _REMEDY),
     Key("run.pause", "P", "pause_run", _("pause"), _("Save it, end it, free its GPUs; asks first"), _RUNS),
-    Key("run.resume", "R", "resume", _("resume"), _("Let an ended run go on; checks and asks first"), _RUNS),
+    Key("run.resume", "R", "resume", _("resume"), _("Let an ended run go on; checks and asks first"), _REMEDY),
     Key("run.fork", "F", "fork", _("fork"), _("A new run from that snapshot with a changed spec"), _RUNS, False),
     Key("run.export", "E", "export", _("export"), _("Bring the result here, compared and verified"), _RUNS),
+    Key("run.triage", "t", "triage", _("triage"), _("Why it died or stalls; its node is asked"), _REMEDY),
+    Key("triage.save", "w", "save", _("save"), _("Save the evidence as one file, secrets left out"), ("triage",)),
+    Key("triage.copy", "y", "copy", _("copy"), _("Copy the remedy to the clipboard"), ("triage",)),
+    Key("triage.cordon", "C", "cordon", _("cordon"), _("Keep new runs off this node; asks first"), ("triage",)),
     Key("run.kill", "X", "kill", _("kill"), _("Stop this run; asks first"), _RUNS),
     Key("run.snapshot", "S", "snapshot", _("snapshot"), _("Take a snapshot now"), ("run",)),
     Key("snapshot.pin", "space", "pin", _("pin"), _("Pin the snapshot at the cursor, or unpin it"), ("run",)),

@@ -25,7 +25,7 @@ from console.strings import _, plural
 from console.widgets.chart import Chart, Curve
 from console.widgets.levels import run_phase
 from console.widgets.lines import Lines
-from console.widgets.paint import Line, one_line, wrapped
+from console.widgets.paint import EMPTY, Line, one_line, wrapped
 from console.widgets.panel import Panel, entitle
 
 
@@ -138,8 +138,10 @@ class RunScreen(SteeringScreen):
         ranks = plural("{n} rank", "{n} ranks", state.world_size)
         facts = " · ".join(filter(None, (one_line(state.model), state.method, ranks, state.run)))
         detail = f"  {one_line(state.detail)}" if state.detail else ""
-        role = "bad" if state.reason in ("failed", "lost") else "text"
-        return (*run_phase(state), (detail, role), (f"   {facts or UNKNOWN}", "dim"))
+        died = state.reason in ("failed", "lost")
+        role = "bad" if died else "text"
+        why: Line = ((_("  t tells why"), "accent"),) if died or state.stalled_s is not None else EMPTY
+        return (*run_phase(state), *why, (detail, role), (f"   {facts or UNKNOWN}", "dim"))
 
     def tail_lines(self, width: int, height: int) -> Sequence[Line]:
         tail = self.log_tail

@@ -66,6 +66,11 @@ class SteeringScreen(DeckScreen):
         label = _("reading the spec of {name}").format(name=name_of(run))
         order(self, run, label, wire.ReadSpec(run.state.run), read)
 
+    def action_triage(self) -> None:
+        run = self.subject()
+        if run is not None:
+            self.app.call_later(self.app.run_action, f"triage({run.node!r}, {run.state.run!r})")
+
     def action_export(self) -> None:
         from console.screens.export import ask_to_export
 

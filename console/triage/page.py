@@ -15,6 +15,8 @@ QUOTED = 160  # characters of a quoted line shown on the page; --json has the wh
 
 def headline(verdict: Verdict) -> str:
     """The first line of every form."""
+    if verdict.verdict == HEALTHY and not verdict.lines:
+        return _("nothing could be read, so nothing can be said")
     if verdict.verdict == HEALTHY:
         return _("healthy: nothing in these files shows a fault")
     if verdict.verdict == FAULT:
