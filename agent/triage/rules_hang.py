@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from agent.formats.event import Event
-from agent.triage.case import Case
+from agent.triage.case import ENDS_ONLY, Case
 from agent.triage.rule import (
     ABSENT,
     FAILED,
@@ -203,12 +203,26 @@ def lasting_mismatch(case: Case) -> Iterator[Finding]:
 @rule("Absent ranks before complaining ranks: who does not report a timeout is whom the others wait for.")
 def absent(case: Case) -> Iterator[Finding]:
     late, world = case.timed_out(), case.layout.size()
-    heard = {e.rank for e in case.of("c10d.heartbeat", "c10d.async", "app.exception")}
+    heard = {e.rank for e in case.of("c10d.heartbeat", "c10d.async", "app.exception", "c10d.store_lost")}
     silent = [r for r in range(world or 0) if r not in late and r not in heard]
     elsewhere = not set(silent) & case.layout.ranks and _whole_nodes(case, silent)
-    if len(late) > 2 and silent and len(silent) * 4 <= len(late) + len(silent) and not elsewhere:
+    few = len(late) > 2 and silent and len(silent) * 4 <= len(late) + len(silent)
+    if few and not elsewhere and not _holes(case, world or 0, silent):
         yield finding("app.rank-hung", ABSENT, list(late.values())[:2], ranks=silent, nodes=_nodes(case, silent),
                       why=f"rank {listed(silent)} alone reports no timeout", confidence=0.5)  # fmt: skip
+
+
+def _holes(case: Case, world: int, silent: list[int]) -> bool:
+    """Whether lines of the logs were lost: then one that is missing says nothing.
+
+    What nearly every rank says equally often, some other rank says less often.
+    """
+    for kind, events in case.events.items():
+        said = Counter(e.rank for e in events if e.rank is not None and e.rank < world)
+        usual, by = Counter(said.values()).most_common(1)[0] if said and kind not in ENDS_ONLY else (0, 0)
+        if by * 4 >= world * 3 and any(said[r] < usual for r in range(world) if r not in silent):
+            return True
+    return False
 
 
 def _whole_nodes(case: Case, silent: list[int]) -> bool:

@@ -1,0 +1,125 @@
+"""What a node hands over about one run: small, without secrets, and good for the same verdict elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import circumstances, evidence, wire
+from agent.kept import Kept
+from agent.triage import triage
+from jobs import durable
+from jobs.run_folder import RunFolder
+from tests.fakes.node import Node, variables
+
+SECRET = "hf_" + "Qz7" * 10
+ERROR = 123_456
+"""The line of rank 1's log where it goes wrong"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run of two ranks of which the second failed, far inside a log of 10 MB."""
+    made = RunFolder.inside(tmp_path, "failed-run")
+    made.create()
+    made.spec.write_text(f"model: ~/m\n# {SECRET}\n")
+    made.script.write_text("main()\n")
+    now = time.time()
+    record = {"argv": ["python"], "world_size": 2, "gpu_uuids": [], "environment": {"HF_TOKEN": SECRET[3:]}}
+    durable.write_json(made.record, record)
+    Kept("ended", started_unix=now - 60, ended_unix=now, reason="failed", detail="rank 1: ValueError").write(made)
+    for rank in (0, 1):
+        error = {"message": "lost another rank", "secondary": True} if rank == 0 else {"message": "ValueError: bad row"}
+        durable.write_json(
+            made.rank(rank),
+            {"rank": rank, "identity": None, "outcome": "failed", "error": error, "ended_unix": now - 1 + rank / 10},
+        )
+    lines = [f"{{'loss': 1.{n % 10}, 'grad_norm': 0.5}} and figures that say nothing" for n in range(200_000)]
+    lines[ERROR - 1] = "ValueError: bad row"
+    made.rank_log(1).write_text("\n".join(lines) + "\n")
+    made.rank_log(0).write_text(f"login with {SECRET}\nRuntimeError: Connection closed by peer [127.0.0.1]:4711\n")
+    made.progress.write_text('{"kind":"error","rank":1,"message":"ValueError: bad row","secondary":false}\n')
+    return made
+
+
+def unpacked(result: dict[str, Any]) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(result["archive"]))) as tar:
+        return {one.name: tar.extractfile(one).read() for one in tar.getmembers()}  # type: ignore[union-attr]
+
+
+def test_small_without_secrets_and_on_the_same_lines(folder: RunFolder, tmp_path: Path) -> None:
+    result = evidence.gather(folder, {}, None, 2 << 20)
+    files = unpacked(result)
+    assert len(result["archive"]) < 200_000 and result["files"] == len(files)
+    assert not [name for name, content in files.items() if SECRET[3:].encode() in content]
+    log = files["failed-run/logs/rank-1.log"].split(b"\n")
+    assert log[ERROR - 1] == b"ValueError: bad row" and log[ERROR + 1000] == b""
+    assert {f"failed-run/{one}" for one in ("state.json", "run.json", "ranks/1.json", "node/disks.txt")} <= set(files)
+    archive = tmp_path / "elsewhere.tar.gz"
+    archive.write_bytes(base64.b64decode(result["archive"]))
+    there, here = triage([archive]).faults[0], triage([folder.path]).faults[0]
+    assert there.kind == here.kind == "app.exception-one-rank"
+    assert there.culprit.ranks == here.culprit.ranks == (1,)
+    assert any(quote.line == ERROR for quote in there.evidence)
+
+
+def test_little_room_keeps_what_matters_most(folder: RunFolder) -> None:
+    folder.launcher_log.write_bytes(b"".join(b"%d %d\n" % (n, hash((n, "x"))) for n in range(8000)))
+    result = evidence.gather(folder, {}, None, 0)
+    assert len(base64.b64decode(result["archive"])) < 3 * evidence.LEAST_BYTES
+    files = unpacked(result)
+    assert "failed-run/state.json" in files and "failed-run/ranks/1.json" in files
+    assert any(said.startswith("logs/launcher.log") for said in result["left_out"])
+
+
+def test_what_a_lost_card_and_ports_look_like(tmp_path: Path) -> None:
+    gone = wire.Gpu("GPU-1", 0, pci_bus_id="00000000:2A:00.0", lost="GPU is lost")
+    (tmp_path / "gpus.txt").write_text(circumstances.gpu_lines([gone, wire.Gpu("GPU-2", 1, "H200")]))
+    port = tmp_path / "sys" / "mlx5_3" / "ports" / "1"
+    port.mkdir(parents=True)
+    (port / "state").write_text("1: DOWN\n")
+    told = circumstances.ports(tmp_path / "sys").splitlines()
+    assert told[:2] == [
+        "/sys/class/infiniband/mlx5_3/ports/1/state:1: DOWN",
+        "/sys/class/infiniband/mlx5_3/ports/1/phys_state:not readable",
+    ]
+    assert triage([tmp_path / "gpus.txt"]).faults[0].kind == "gpu.fell-off-bus"
+
+
+def test_kernel_lines_of_the_window_only() -> None:
+    lines = [
+        "2026-01-01T10:00:00,000000+00:00 long before",
+        "2026-01-01T12:00:00,000000+00:00 NVRM: Xid (PCI:0000:2a:00): 79, pid=1, GPU has fallen off the bus.",
+        "  continued without a time",
+        "2026-01-01T15:00:00,000000+00:00 long after",
+    ]
+    noon = 1767268800.0
+    assert circumstances.window(lines, noon - 60, noon + 60) == lines[1:3]
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+def test_over_the_wire_also_read_only(node: Node) -> None:
+    run = node.start("short")
+    console = node.console("--read-only")
+    console.welcome()
+    reply = console.ask(wire.Evidence(run.name))
+    assert reply.ok, reply.error
+    files = unpacked(reply.result)
+    assert json.loads(files[f"{run.name}/node/node.json"])["tunedeck"] == "node"
+    assert f"{run.name}/progress.jsonl" in files and f"{run.name}/ranks/1.json" in files
