@@ -21,9 +21,11 @@ from console.screens.log import LogScreen
 from console.screens.new_run import NewRunScreen
 from console.screens.node import NodeScreen
 from console.screens.plan import Knobs, PlanScreen
+from console.screens.quote import QuoteScreen
 from console.screens.rollback import RollBack
 from console.screens.run import RunScreen
 from console.screens.runs import RunsScreen
+from console.screens.triage import TriageScreen
 from console.widgets.lines import Lines
 from console.widgets.table import Table
 
@@ -36,6 +38,8 @@ SCREENS: tuple[type[DeckScreen], ...] = (
     LogScreen,
     NewRunScreen,
     PlanScreen,
+    TriageScreen,
+    QuoteScreen,
 )
 PLACES: dict[str, tuple[type[DOMNode], ...]] = {
     "app": (TunedeckApp,),
