@@ -72,6 +72,14 @@ async def test_the_verdict_its_evidence_and_the_remedy(size: tuple[int, int]) ->
         assert not [body for body in sat.links["node1"].asked if isinstance(body, wire.Cordon)], "the default is No"
 
 
+async def test_a_quoted_line_far_down_is_in_sight() -> None:
+    async with console(sitting("node1"), (80, 24)) as pilot:
+        app = app_of(pilot)
+        texts = [f"line {number} of the log" for number in range(1, 3001)]
+        app.push_screen(QuoteScreen(app.desk, "logs/rank-0.log", texts, 2000))
+        await shows(pilot, "▶  2000 line 2000 of the log", "1995 line 1995")
+
+
 async def test_a_saved_incident_triages_the_same_elsewhere(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sat = sitting("node1")
     async with console(sat, (100, 40)) as pilot:

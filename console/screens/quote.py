@@ -30,6 +30,7 @@ class QuoteScreen(DeckScreen):
     def __init__(self, desk: Desk, file: str, texts: Sequence[str], number: int) -> None:
         super().__init__(desk)
         self.file, self.texts, self.number = file, texts, number
+        self.in_sight = False
 
     def content(self) -> ComposeResult:
         with Panel(_("{file}, line {n}").format(file=self.file, n=self.number), id="log-panel"):
@@ -53,6 +54,11 @@ class QuoteScreen(DeckScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
+        self.query_one("#quote", Lines).focus()
+
+    def tick(self) -> None:
+        super().tick()
         pane = self.query_one("#quote", Lines)
-        pane.focus()
-        self.call_after_refresh(lambda: pane.scroll_to(y=max(0, self.number - self.first - ABOVE), animate=False))
+        if pane.lines and not self.in_sight:
+            self.in_sight = True
+            pane.scroll_to(y=max(0, self.number - self.first - ABOVE), animate=False)
