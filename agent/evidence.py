@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import circumstances, extract, kept, questioning
+from agent.formats import ras
 from agent.formats import read as reading
 from agent.triage import catalogue
 from agent.wire import Gpu
@@ -27,6 +28,7 @@ STALE_S = 60.0
 """Answers older than this are asked for again while the run stands still."""
 TAIL_BYTES = 64 << 10
 PROGRESS_BYTES = 256 << 10
+MOST_ENTRIES = 256
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ def sources(folder: RunFolder, gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, C
     for path in parts:
         if path not in (folder.flight_answers, folder.flight_request) and not path.name.startswith((".", "torch-")):
             yield path.relative_to(folder.path).as_posix(), path.read_bytes
+    for path in sorted(folder.flight.glob("torch-rank-*")):
+        yield f"flight/{path.name}.json", lambda path=path: flat(path)  # type: ignore[misc]
     yield "logs/launcher.log", lambda: extract.extract(folder.launcher_log, literals())
     state = kept.read(folder)
     launcher = state.launcher.pid if state and state.launcher and state.launcher.state() == "alive" else None
@@ -112,6 +116,17 @@ def sources(folder: RunFolder, gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, C
     yield "node/memory.events.txt", lambda: circumstances.group_events(launcher).encode()
     yield "node/gpus.txt", lambda: circumstances.gpu_lines(gpus.values()).encode()
     yield "node/rdma_ports.txt", lambda: circumstances.ports().encode()
+
+
+def flat(path: Path) -> bytes:
+    """A dump that torch wrote itself as JSON, read without running anything of it; empty for one that is no dump."""
+    content = ras.load_dump(path.read_bytes())
+    if not isinstance(content, Mapping) or not isinstance(content.get("entries"), list):
+        return b""
+    entries = [{k: v for k, v in one.items() if k != "frames"} for one in content["entries"] if isinstance(one, dict)]
+    rank = path.name.removeprefix("torch-rank-")
+    told = {"rank": int(rank) if rank.isdecimal() else None, "entries": entries[-MOST_ENTRIES:]}
+    return json.dumps(told, default=str).encode()
 
 
 def literals() -> tuple[str, ...]:

@@ -152,7 +152,7 @@ class Followed:
         if self.phase != "training":
             return None
         found = self.pace.stalled_s(time.time())
-        if found is not None and orders.names(self.folder):
+        if found is not None and orders.waiting(self.folder):
             found = self.pace.stalled_s(time.time(), waiting=True)
         return None if found is None else float(round(found))
 

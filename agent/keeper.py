@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
-from agent import ending, family, kept, killing
+from agent import ending, family, kept, killing, questioning
 from agent.door import Door, hold
 from agent.full_disk import attempt, insist
 from agent.kept import Kept
@@ -103,6 +103,7 @@ class Keeper:
         record = durable.read_json(self.folder.record) or {}
         self.kept = Kept("starting", keeper=ProcessIdentity.of(os.getpid()), started_unix=time.time())
         self.kept.write(self.folder)  # without room for this there is no run
+        questioning.moved(self.folder)
         surroundings = environment() | {str(k): str(v) for k, v in record["environment"].items()}
         surroundings[RUN_MARK] = self.folder.name
         log = os.open(self.folder.launcher_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

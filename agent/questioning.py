@@ -52,7 +52,7 @@ def ask(folder: RunFolder, stalled_s: float | None) -> dict[str, Any]:
 
 
 def moved(folder: RunFolder) -> None:
-    """What was asked is history once the run moves again: a later verdict must not build on it."""
+    """What was asked is history once the run moves again or is resumed: a later verdict must not build on it."""
     try:
         answers = durable.read_json(folder.flight_answers)
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -40,16 +41,28 @@ class Vigil:
         if time.monotonic() < self.due:
             return
         self.due = time.monotonic() + LOOK_EVERY_S
+        try:
+            self.judge()
+        except OSError as error:  # a disk that cannot be read for a while is no reason to leave the run alone
+            print(f"cannot read the progress: {error}", file=sys.stderr, flush=True)
+
+    def judge(self) -> None:
         self.read()
         found = self.pace.stalled_s(time.time())
         if found is not None and self.asked is None:
-            found = self.pace.stalled_s(time.time(), waiting=bool(orders.names(self.folder)))
+            found = self.pace.stalled_s(time.time(), waiting=orders.waiting(self.folder))
         if found is not None and self.asked is None:
-            self.asked = threading.Thread(target=questioning.ask, args=(self.folder, found), daemon=True)
+            self.asked = threading.Thread(target=self.ask, args=(found,), daemon=True)
             self.asked.start()
         elif found is None and self.asked is not None and not self.asked.is_alive():
             self.asked = None
             questioning.moved(self.folder)
+
+    def ask(self, stalled_s: float) -> None:
+        try:
+            questioning.ask(self.folder, stalled_s)
+        except OSError as error:
+            print(f"cannot ask the ranks: {error}", file=sys.stderr, flush=True)
 
     def read(self) -> None:
         more = True

@@ -59,6 +59,11 @@ def names(folder: RunFolder) -> list[str]:
     return [name for name in ids if name + _RESULT not in found and ORDER_ID.fullmatch(name)]
 
 
+def waiting(folder: RunFolder) -> bool:
+    """Whether some order is not answered yet."""
+    return folder.orders.is_dir() and bool(names(folder))
+
+
 def pending(folder: RunFolder, seen: Collection[str] = ()) -> list[Order]:
     """Unanswered orders not in `seen`, oldest first. A file that holds no order is answered as refused."""
     waiting: list[tuple[float, Order]] = []
