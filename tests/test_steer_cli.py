@@ -98,6 +98,8 @@ def tell(one: Story) -> None:
     one.on_terminal("rollback no", "\n", "rollback", one.run, "--to", "100")
     one.call("rollback", "rollback", one.run, "--to", "100", "--lr", "1e-4", "--skip-data", "--yes", "--json")
     one.call("pause", "pause", one.run)
+    one.call("triage", "triage", one.run, "--save", "kept")
+    one.call("triage nothing", "triage", "no-such-run")
     one.call("rollback ended", "rollback", one.run, "--yes")
     one.call("list", "snapshots", one.run, "--verify", "--pin", "b0-s00000100")
     one.call("check", "resume", one.run, "--check")
@@ -111,6 +113,14 @@ def tell(one: Story) -> None:
 def test_a_snapshot_now(story: Story) -> None:
     done = story.said["now"]
     assert done.returncode == 0 and f"{story.run} on n1: snapshot b0-s" in done.stdout, done.stderr
+
+
+def test_triage_of_a_run_asks_its_node_and_keeps_the_evidence(story: Story) -> None:
+    done = story.said["triage"]
+    assert done.returncode == 0 and "healthy" in done.stdout, (done.stdout, done.stderr)
+    (kept,) = (story.desk.home / "kept").iterdir()
+    assert kept.name.startswith(f"incident-{story.run}-") and str(kept.name) in done.stderr
+    refused(story.said["triage nothing"], 1, "no-such-run is neither a file here nor a run that was found")
 
 
 def test_questions_default_to_no_and_need_a_terminal(story: Story) -> None:
