@@ -25,7 +25,7 @@ def dump(pid: int, python: str = "") -> str:
     if found is None:
         return "no stacks: py-spy is installed neither beside the run's interpreter nor on PATH\n"
     # --nonblocking: a process that was stopped would otherwise be waited for
-    command = [found, "dump", "--nonblocking", "--pid", f"{pid:d}"]
+    command = [found, "dump", "--nonblocking", "--full-filenames", "--pid", f"{pid:d}"]
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:

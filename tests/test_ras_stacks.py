@@ -113,7 +113,7 @@ def spy(folder: Path, script: str) -> str:
 
 
 def test_py_spy_beside_the_interpreter(tmp_path: Path) -> None:
-    python = spy(tmp_path, 'echo "Process $4: train.py"; echo "    stuck (train.py:7)"')
+    python = spy(tmp_path, 'echo "Process $5: train.py"; echo "    stuck (train.py:7)"')
     assert stacks.dump(os.getpid(), python) == f"Process {os.getpid()}: train.py\n    stuck (train.py:7)\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 import time
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agent import stall
+from agent import kept, stall, wire
 from agent.triage import triage
 from agent.triage.verdict import Fault
 from agent.vigil import Vigil
+from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from tests import trainings
+from tests.fakes.node import Node, variables
 from tests.test_jobs_session import Home, ranks, records, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -123,3 +126,37 @@ def test_steps_that_come_are_no_stall(home: Home) -> None:
     began = time.monotonic()
     until(lambda: asked(vigil) or time.monotonic() > began + 8, folder)
     assert launcher.poll() is None and vigil.asked is None and not folder.flight_answers.exists()
+
+
+def test_noticed_by_daemon_and_keeper_and_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way without torch: stand-ins do not answer, and one of them is stopped."""
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    node = Node(tmp_path)
+    try:
+        run = node.start("obedient")
+        console = node.console()
+        console.welcome()
+        progress = Progress(run.progress)
+        for step in range(stall.KNOWN):
+            progress.write("step", step=step, total_steps=100000, step_time_s=0.02)
+        first = kept.rank_records(run)[0].identity
+        assert first is not None and first.send(signal.SIGSTOP)
+
+        def kinds() -> list[str]:
+            return [one.kind for one in console.events if isinstance(one, wire.Event) and one.run == run.name]
+
+        until(lambda: "run.stalled" in kinds(), run)
+        until(run.flight_answers.exists, run)
+        assert (console.state().runs[run.name].stalled_s or 0) > 0
+        reply = console.ask(wire.Evidence(run.name))
+        archive = tmp_path / "evidence.tar.gz"
+        archive.write_bytes(base64.b64decode(reply.result["archive"]))
+        fault = triage([archive]).faults[0]
+        assert (fault.kind, fault.culprit.ranks) == ("app.rank-hung", (0,)) and "stopped by a signal" in fault.cause
+        assert first.send(signal.SIGCONT)
+        progress.write("step", step=stall.KNOWN, total_steps=100000, step_time_s=0.02)
+        until(lambda: "run.moving" in kinds(), run)
+        until(lambda: 'moved_unix":null' not in run.flight_answers.read_text(), run)
+    finally:
+        node.close()

@@ -139,6 +139,23 @@ def test_alive_without_an_answer(state: str, words: str, tmp_path: Path) -> None
     assert first(verdict) == ("app.rank-hung", (1,)) and words in verdict.faults[0].cause
 
 
+def test_where_a_stopped_rank_stood_as_py_spy_saw_it(tmp_path: Path) -> None:
+    told = Told(tmp_path, 2)
+    told.answers(r0="S!", r1="T!")  # neither answers, but only one of them cannot
+    (told.folder.flight / "rank-1.py-spy.txt").write_text(
+        "Process 7: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+        'Thread 7 (idle): "MainThread"\n'
+        "    forward (/x/site-packages/torch/nn/modules/linear.py:134)\n"
+        "    collate (/run/loader.py:41)\n"
+        "    <module> (/run/train.py:3)\n"
+        'Thread 9 (idle): "flight"\n'
+        "    _listen (/run/jobs/train/flight.py:58)\n"
+    )
+    verdict = told.verdict()
+    assert first(verdict) == ("app.rank-hung", (1,))
+    assert any(quote.text.strip() == "collate (/run/loader.py:41)" for quote in verdict.faults[0].evidence)
+
+
 def test_gone_while_the_others_wait(tmp_path: Path) -> None:
     told = Told(tmp_path, 2)
     told.answers(r0="S", r1="")

@@ -14,8 +14,10 @@ NAMED = re.compile(r"(?:^|/)(?:state|run|node|answers|\d+)\.json$")
 PROGRESS = "progress.jsonl"
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+")
 FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
+SPIED = re.compile(r'^Thread \d+ \([^)]*\): "MainThread"')
+SPIED_FRAME = re.compile(r"^    (?P<name>[^\s(].*) \((?P<path>[^():]+):(?P<line>\d+)\)$")
 LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|<frozen")
-LITERALS = ('"kind":"error"', "most recent call first")
+LITERALS = ('"kind":"error"', "most recent call first", '"MainThread"')
 STATES = {
     "T": "it was stopped by a signal or a debugger",
     "t": "a debugger holds it",
@@ -75,7 +77,8 @@ def _answers(name: str, content: Mapping[str, Any]) -> Iterator[Event]:
     if content.get("moved_unix") is not None:
         yield _event("flight.over", name, "the run moved again after its ranks were asked", {})
         return
-    for one in content.get("ranks") or ():
+    ranks = content.get("ranks")
+    for one in ranks if isinstance(ranks, list) else ():
         if not isinstance(one, Mapping) or not isinstance(one.get("rank"), int):
             continue
         state, waits = str(one.get("state") or ""), str(one.get("waits_in") or "")
@@ -98,7 +101,7 @@ def read(line: Line) -> Iterator[Event]:
         return
     try:
         record = json.loads(line.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(record, Mapping):
         rank = record.get("rank")
@@ -107,12 +110,13 @@ def read(line: Line) -> Iterator[Event]:
 
 
 def stacks(document: Document) -> Iterator[Event]:
-    """`stack.main`: where the main thread stood, from faulthandler's dump; innermost frame and innermost own one."""
+    """`stack.main`: where the main thread stood, told by faulthandler or py-spy; innermost frame and own one."""
     block: list[tuple[Line, re.Match[str]]] = []
+    spied = False
     for line in document.lines:
-        if THREAD.match(line.text):
-            block = []
-        elif (m := FRAME.match(line.text)) is not None:
+        if THREAD.match(line.text) or SPIED.match(line.text) or not line.text:
+            block, spied = [], SPIED.match(line.text) is not None
+        elif (m := (SPIED_FRAME if spied else FRAME).match(line.text)) is not None:
             block.append((line, m))
             if m["name"] == "<module>":
                 yield _main(block)

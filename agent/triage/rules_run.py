@@ -13,6 +13,8 @@ from agent.triage.rule import FAILED, KILLED, MISMATCHED, Finding, finding, list
 from agent.triage.rules_hang import smaller
 
 FULL_PERCENT = 99.0
+HELD = ("T", "t", "D")
+"""States of a process in which it cannot answer, whatever its program does (proc(5))."""
 
 
 def _nodes(case: Case, ranks: list[int]) -> list[str | None]:
@@ -28,6 +30,7 @@ def _stood(case: Case, rank: int | None) -> Event | None:
 def silent_rank(case: Case) -> Iterator[Finding]:
     asked = case.of("flight.answer")
     mute = [e for e in asked if e.get("alive") and not e.get("answered") and e.rank is not None]
+    mute = [e for e in mute if e.get("state") in HELD] or mute
     if mute and len(mute) < max(2, len(asked)):
         ranks = [e.rank for e in mute if e.rank is not None]
         stood = [s for r in ranks if (s := _stood(case, r))]
