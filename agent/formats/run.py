@@ -113,6 +113,8 @@ def stacks(document: Document) -> Iterator[Event]:
     """`stack.main`: where the main thread stood, told by faulthandler or py-spy; innermost frame and own one."""
     block: list[tuple[Line, re.Match[str]]] = []
     spied = False
+    if not any(mark in line.text for line in document.lines for mark in LITERALS[1:]):
+        return
     for line in document.lines:
         if THREAD.match(line.text) or SPIED.match(line.text) or not line.text:
             block, spied = [], SPIED.match(line.text) is not None
