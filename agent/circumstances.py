@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from agent.wire import Gpu
 
 BEFORE_S, AFTER_S = 600.0, 120.0
 """Around a run: hardware complains before a job notices, and the kernel afterwards."""
+KILL = re.compile(r"Out of memory|out of memory: Killed|oom-kill|oom_reaper|invoked oom-killer")
 TOOL_S = 10.0
 MOST_KERNEL_LINES = 4000
 MEMORY = ("MemTotal", "MemFree", "MemAvailable", "SwapTotal", "SwapFree", "CommitLimit", "Committed_AS", "Shmem")
@@ -32,7 +34,8 @@ def kernel_log(began_unix: float, ended_unix: float) -> tuple[str, str]:
     ):
         text, why = tool(command)
         if not why:
-            return "\n".join(window(text.splitlines(), began_unix - BEFORE_S, ended_unix + AFTER_S)) + "\n", ""
+            lines = window(text.splitlines(), began_unix - BEFORE_S, ended_unix + AFTER_S)
+            return "\n".join(line for line in lines if not older_kill(line, began_unix)) + "\n", ""
         refused.append(f"{command[0]}: {why}")
     return "", "kernel log not readable (" + "; ".join(refused) + ")"
 
@@ -62,6 +65,12 @@ def window(lines: Iterable[str], first_unix: float, last_unix: float) -> list[st
         if inside:
             kept.append(line)
     return kept[-MOST_KERNEL_LINES:]
+
+
+def older_kill(line: str, began_unix: float) -> bool:
+    """A process that the kernel ended for memory before the run began was none of the run."""
+    at = stamp(line)
+    return at is not None and at < began_unix and KILL.search(line) is not None
 
 
 def disk_table(extra: Iterable[Path]) -> str:

@@ -50,7 +50,7 @@ def _earliest(case: Case, events: list[Event]) -> Event:
 
 @rule("The kernel ended a process for memory; the process id says which rank it was.")
 def host_memory(case: Case) -> Iterator[Finding]:
-    kills = [e for e in case.of("kernel.oom") if PYTHON.search(e.get("name")) or _by_pid(case, e.get("pid"))]
+    kills = [e for e in case.of("kernel.oom") if _is_ours(case, e)]
     told = case.of("exit.killed", "exit.ray_oom")
     if kills:
         victims = [v for e in kills if (v := _by_pid(case, e.get("pid")))]
@@ -64,6 +64,18 @@ def host_memory(case: Case) -> Iterator[Finding]:
         killed = [e for e in case.of("exit.slurm") if "Killed" in e.get("what") or "Out Of Memory" in e.get("what")]
         yield finding("app.host-oom-kill", KILLED - 5, [*told[:2], *killed[:1]], nodes=case.nodes([*killed, *told])[:1],
                       ranks=_ranks_killed(case), why="its memory limit was reached", confidence=0.85)  # fmt: skip
+
+
+def _is_ours(case: Case, kill: Event) -> bool:
+    """By its pid; by its name only where nobody wrote down which processes the run had, or one of them was killed."""
+    if _by_pid(case, kill.get("pid")):
+        return True
+    recorded = {e.get("pid") for e in case.of("run.rank")}
+    if kill.get("pid") in recorded:
+        return True
+    # a worker of a data loader is no rank, but its end shows in one
+    felt = not recorded or any(e.get("code") in ("-9", "137") for e in case.of("exit.elastic", "exit.report"))
+    return bool(PYTHON.search(kill.get("name"))) and (felt or case.has("app.bus_error"))
 
 
 def _ranks_killed(case: Case) -> list[int | None]:

@@ -146,7 +146,17 @@ def group_memory(case: Case) -> Iterator[Finding]:
 def full_disk(case: Case) -> Iterator[Finding]:
     full = [e for e in case.of("host.disk") if (e.number("used") or 0.0) >= FULL_PERCENT]
     full = [e for e in full if e.line.file.endswith("disks.txt")]
-    failed = [e for e in case.of("run.state") if e.get("reason") in ("failed", "lost")]
-    if full and failed:
-        yield finding("host.disk-full", FAILED - 4, [*full[:1], *failed[:1]], nodes=[case.node(full[0])],
+    hurt = [e for e in case.of("run.state") if e.get("reason") in ("failed", "lost") or e.get("phase") != "ended"]
+    if full and hurt:
+        yield finding("host.disk-full", FAILED - 4, [*full[:1], *hurt[:1]], nodes=[case.node(full[0])],
                       why=f"{full[0].get('mount')} has no room left", confidence=0.75)  # fmt: skip
+
+
+@rule("The launcher keeps the store where ranks meet; a signal that ends it ends them.")
+def launcher_gone(case: Case) -> Iterator[Finding]:
+    ended = [e for e in case.of("run.state") if e.get("reason") in ("failed", "lost")]
+    ended = [e for e in ended if e.get("signal").isdecimal()]
+    if ended and not any(e.get("outcome") == "failed" for e in case.of("run.rank")):
+        yield finding("app.store-lost", FAILED - 6, ended[:1], nodes=case.nodes(case.of("run.node"))[:1],
+                      why=f"the launcher, which keeps it, was ended by signal {ended[0].get('signal')}",
+                      confidence=0.8)  # fmt: skip
