@@ -137,7 +137,8 @@ def test_a_run_that_nobody_knows(desk: Desk, command: str) -> None:
 
 def test_usage_and_configuration_mistakes(desk: Desk) -> None:
     refused(desk.call("run", "absent.yaml"), 2, "absent.yaml", "No such file")
-    refused(desk.call("run", "--on", "n9", "spec.yaml"), 2, "n9", "n1")
+    (desk.home / "any.yaml").write_text("model: m\ndata: {path: example:faults}\n")
+    refused(desk.call("run", "--on", "n9", "any.yaml"), 2, "n9", "n1")
     refused(desk.call("-w", "-oProxyCommand=touch /tmp/x", "nodes"), 2)
     refused(desk.call("frobnicate"), 2, "frobnicate")
     refused(desk.call("-w", "nodes[3-1]", "ps"), 2)
