@@ -122,13 +122,20 @@ STATES = st.builds(
 
 @given(STATES, STATES)
 def test_records_follow_a_difference_without_being_read_anew(old: wire.NodeState, new: wire.NodeState) -> None:
-    # what the wire would clean may make two keys one
-    assume(all(wire.from_tree(heard(wire.to_tree(one))) == one for one in (old, new)))
+    assume(all(comes_whole(one) for one in (old, new)))
     changed, gone = wire.difference(wire.to_tree(old), wire.to_tree(new))
     changed, tree = heard(changed), heard(wire.to_tree(old))
     wire.amend(tree, changed, gone)
     assert tree == heard(wire.to_tree(new))
     assert wire.renewed(old, tree, changed, gone) == new
+
+
+def comes_whole(state: wire.NodeState) -> bool:
+    """Whether nothing in it is cleaned on the way, which may make two keys one, or is taken for a number."""
+    try:
+        return wire.from_tree(heard(wire.to_tree(state))) == state
+    except wire.Malformed:
+        return False
 
 
 def heard(tree: dict[str, Any]) -> dict[str, Any]:
