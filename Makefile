@@ -27,6 +27,11 @@ bench: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.bench.rollback --bar
 	$(BIN)/python -m tests.bench.snapshot --bar
 	$(BIN)/python -m tests.bench.triage --bar
+	$(BIN)/python -m tests.bench.chaos --bar
+	$(BIN)/python -m tests.bench.fleet --bar
+	$(BIN)/python -m tests.bench.links --bar
+	$(BIN)/python -m tests.bench.fuzz
+	$(BIN)/python -m tests.bench.soak --bar
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -29,9 +29,7 @@ PUMP_S = 0.125
 DEAD = 0.1
 NOTICE_S = 12.0
 REFRESH_S = 2.0
-WAVER_S = 0.05
-"""Of two ticks of a second each"""
-BARS = {"refresh_s": REFRESH_S + WAVER_S, "cpu_percent": 30.0, "memory_mib": 250.0, "age_s": 2 * REFRESH_S}
+BARS = {"refresh_s": REFRESH_S, "cpu_percent": 30.0, "memory_mib": 250.0, "age_s": 2 * REFRESH_S}
 LIVE_BAR = 1.3
 QUIT_BAR_S = 0.5
 STUCK = 50
