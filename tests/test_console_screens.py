@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.app import ComposeResult
 from textual.widgets import Button, Select
 
 from agent import wire
@@ -21,6 +22,7 @@ from console.screens.node import NodeScreen
 from console.screens.run import RunScreen
 from console.screens.runs import RunsScreen
 from console.widgets.editor import SpecEditor
+from console.widgets.levels import fullest
 from console.widgets.table import Table
 from tests.fakes.screen import app_of, console, painted, shows, told, until
 from tests.fakes.sitting import SPEC, gpu, node_state, run_state, sitting
@@ -392,3 +394,20 @@ async def test_leaving_says_that_runs_go_on() -> None:
         await pilot.press("q")
         await until(pilot, lambda: not app_of(pilot).is_running)
     assert runs_go_on(None) == ""
+
+
+async def test_a_screen_taken_away_before_it_was_whole_does_no_harm() -> None:
+    class Bare(RunScreen):
+        def compose(self) -> ComposeResult:
+            yield from ()
+
+    async with console(sitting("node1")) as pilot:
+        app_of(pilot).push_screen(Bare(app_of(pilot).desk, "node1", "any"))
+        await pilot.pause()
+        app_of(pilot).pop_screen()
+        await shows(pilot, "node1")
+
+
+def test_two_cards_as_full_as_each_other_under_one_name() -> None:
+    cards = [wire.Gpu("GPU-1", index, memory_total_bytes=10, memory_used_bytes=5) for index in (0, 1)]
+    assert fullest(cards) in cards

@@ -30,6 +30,12 @@ class DeckScreen(Screen[None]):
         super().__init__()
         self.desk = desk
 
+    async def on_event(self, event: events.Event) -> None:
+        """A screen that was taken away before it was whole has nothing to show and nothing to mount."""
+        if isinstance(event, (events.Mount, events.ScreenResume)) and not self.query("#header"):
+            return
+        await super().on_event(event)
+
     def compose(self) -> ComposeResult:
         yield Lines(self.header, id="header", focus=False)
         yield from self.content()

@@ -48,7 +48,8 @@ def utilisation(gpus: list[wire.Gpu]) -> float | None:
 def fullest(gpus: list[wire.Gpu]) -> wire.Gpu | None:
     """The card with the least free memory in proportion."""
     ratios = [(fraction(gpu.memory_used_bytes, gpu.memory_total_bytes), gpu) for gpu in gpus]
-    return max(((r, g.uuid, g) for r, g in ratios if r is not None), default=(0.0, "", None))[2]
+    known = [(ratio, gpu) for ratio, gpu in ratios if ratio is not None]
+    return max(known, key=lambda pair: (pair[0], pair[1].uuid), default=(0.0, None))[1]
 
 
 _PHASES = {
