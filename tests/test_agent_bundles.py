@@ -19,7 +19,7 @@ DAY_S = 86400.0
 def bundle(home: Path, name: str, age_s: float) -> Path:
     made = home / "bundles" / name
     made.mkdir(parents=True)
-    (made / "enter.py").write_text("import sys\nsys.stdin.read()\n")
+    (made / "enter.py").write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
     os.utime(made, (time.time() - age_s,) * 2)
     return made
 
@@ -45,8 +45,10 @@ def test_a_bundle_out_of_which_something_runs_is_marked_and_stays(tmp_path: Path
     link.symlink_to(home)
     kept = bundle(home, "kept", 2 * UNUSED_S)
     argv = [sys.executable, str(link / "bundles/kept/enter.py"), "keep", "run"]  # as a home reached by a link is named
-    keeper = subprocess.Popen(argv, stdin=subprocess.PIPE)
+    keeper = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert keeper.stdout is not None
     try:
+        assert keeper.stdout.readline() == b"\n"  # while it is still being started it has no command line to be seen
         assert tend(home) == [] and (kept / MARK).exists()
         assert tend(home, time.time() + 2 * UNUSED_S) == []
     finally:
