@@ -31,12 +31,16 @@ class Audit:
             "outcome": "done" if reply.ok else reply.error,
             "order": order.id,
         }
+        self.write(entry)
+        return entry
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """As far as the disk takes it; what it does not take stands in the log."""
         try:
             self.journal.rotate(LIMIT_BYTES)
             self.journal.append(entry)
         except OSError as error:
             LOG.warning("audit entry not written: %s: %s", error, entry)
-        return entry
 
 
 def newest(state: StateFolder, limit: int) -> list[dict[str, Any]]:

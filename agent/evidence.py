@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ def gather(folder: RunFolder, gpus: Mapping[str, Gpu], stalled_s: float | None, 
         archive.left_out.append(why)
     for number in rank_logs(folder):
         path = folder.rank_log(number)
-        archive.take(f"logs/{path.name}", lambda path=path: extract.extract(path, literals()))  # type: ignore[misc]
-    archive.take(folder.progress.name, lambda: tail(folder.progress, PROGRESS_BYTES))
+        archive.take(f"logs/{path.name}", partial(extract.extract, path, literals()))
+    archive.take(folder.progress.name, partial(extract.tail, folder.progress, PROGRESS_BYTES))
     return {
         "archive": base64.b64encode(archive.packed(folder.name)).decode(),
         "files": len(archive.files),
@@ -107,8 +108,8 @@ def sources(folder: RunFolder, gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, C
         if path not in (folder.flight_answers, folder.flight_request) and not path.name.startswith((".", "torch-")):
             yield path.relative_to(folder.path).as_posix(), path.read_bytes
     for path in sorted(folder.flight.glob("torch-rank-*")):
-        yield f"flight/{path.name}.json", lambda path=path: flat(path)  # type: ignore[misc]
-    yield "logs/launcher.log", lambda: extract.extract(folder.launcher_log, literals())
+        yield f"flight/{path.name}.json", partial(flat, path)
+    yield "logs/launcher.log", partial(extract.extract, folder.launcher_log, literals())
     state = kept.read(folder)
     launcher = state.launcher.pid if state and state.launcher and state.launcher.state() == "alive" else None
     yield "node/disks.txt", lambda: circumstances.disk_table([folder.path]).encode()
@@ -129,7 +130,9 @@ def flat(path: Path) -> bytes:
     return json.dumps(told, default=str).encode()
 
 
+@cache
 def literals() -> tuple[str, ...]:
+    """Of all shipped signatures, whose file takes longer to read than most logs."""
     return tuple(dict.fromkeys((*reading.LITERALS, *catalogue.load().literals())))
 
 
@@ -155,10 +158,3 @@ def rank_logs(folder: RunFolder) -> list[int]:
     names = (path.stem.removeprefix("rank-") for path in folder.logs.glob("rank-*.log"))
     numbers = sorted(int(name) for name in names if name.isdecimal())
     return sorted(numbers, key=lambda n: n in records and (records[n].secondary or records[n].outcome == "completed"))
-
-
-def tail(path: Path, most: int) -> bytes:
-    with path.open("rb") as stream:
-        stream.seek(0, 2)
-        stream.seek(max(0, stream.tell() - most))
-        return stream.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,9 +25,7 @@ def extract(path: Path, literals: Sequence[str]) -> bytes:
         return path.read_bytes()
     count = lines_in(path)
     if count > MOST_LINES:
-        with path.open("rb") as stream:
-            stream.seek(-WHOLE_BYTES, 2)
-            return stream.read()
+        return tail(path, WHOLE_BYTES)
     wanted = set(range(1, HEAD_LINES + 1)) | set(range(count - TAIL_LINES, count + 1))
     matched = [number for _, number, _ in sieve.matching([path], literals)]
     for number in matched[: MOST_MATCHED // 2] + matched[-MOST_MATCHED // 2 :]:
@@ -35,6 +34,13 @@ def extract(path: Path, literals: Sequence[str]) -> bytes:
         return b"\n".join(
             line.rstrip(b"\n")[:LONGEST] if number in wanted else b"" for number, line in enumerate(stream, 1)
         )
+
+
+def tail(path: Path, most_bytes: int) -> bytes:
+    """Its last bytes. Raises OSError."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - most_bytes))
+        return stream.read()
 
 
 def lines_in(path: Path) -> int:

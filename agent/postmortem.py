@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from agent import kept, oom
+from agent import extract, kept, oom
 from agent.events import Events
 from agent.following import Followed
 from agent.state import user_home
@@ -123,9 +123,7 @@ def planned(folder: RunFolder, cuda: bool) -> list[str]:
 
 def tail(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            return stream.read().decode(errors="replace")
+        return extract.tail(path, TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 
+from agent.audit import Audit
 from agent.events import Events
-from agent.journal import Journal
 from agent.rules import Rule
 from agent.state import StateFolder
 from agent.wire import Alert
 from jobs import orders
 from jobs.run_folder import RunFolder
 
-LOG = logging.getLogger("agent")
 REST_S = 600.0
 """An alert that comes and goes must not take a snapshot each time."""
 
 
 class Remedies:
     def __init__(self, state: StateFolder, events: Events) -> None:
-        self.state, self.events, self.audit = state, events, Journal(state.audit)
+        self.state, self.events, self.audit = state, events, Audit(state)
         self.done: dict[tuple[str, str, str], float] = {}
 
     def apply(self, rule: Rule, alert: Alert, runs: tuple[str, ...], unix: float) -> None:
@@ -45,7 +43,4 @@ class Remedies:
         severity = "warn" if said == "ordered" else "critical"
         self.events.add("alert.action", f"{who}: {verb} {run}: {said}", severity, run, {"id": alert.id, "verb": verb})
         entry = {"unix": time.time(), "operator": who, "verb": verb, "run": run, "outcome": said, "order": order.id}
-        try:
-            self.audit.append(entry)
-        except OSError as error:
-            LOG.warning("audit entry not written: %s: %s", error, entry)
+        self.audit.write(entry)

@@ -131,8 +131,8 @@ def read(name: str, part: Section, file: str, old: Rule | None) -> Rule:
         clear=cleared(part, comparison, threshold, old),
         clear_for_s=part.real("clear_for", old.clear_for_s if old else 5.0, 0.0, LONGEST_S),
         severity=part.choice("severity", old.severity if old else "warn", SEVERITIES),
-        scope=listed(part, "scope") or (old.scope if old else ()),
-        hosts=listed(part, "hosts") or (old.hosts if old else ()),
+        scope=part.listed("scope") or (old.scope if old else ()),
+        hosts=part.listed("hosts") or (old.hosts if old else ()),
         text=worded(part, old.text if old else f"{metric} is {{value}}"),
         actions=acted(part) or (old.actions if old else ()),
         enabled=part.flag("enabled", old.enabled if old else True),
@@ -164,7 +164,7 @@ def compared(part: Section, old: Rule | None) -> tuple[str, float, tuple[str, ..
             raise part.wrong("above", "is missing", f"Give one of: {', '.join(COMPARISONS)}.")
         return old.comparison, old.threshold, old.words
     if given[0] in ("is", "has"):
-        return given[0], 0.0, listed(part, given[0])
+        return given[0], 0.0, part.listed(given[0])
     return given[0], part.real(given[0], 0.0, -HUGE, HUGE), ()
 
 
@@ -196,13 +196,8 @@ def worded(part: Section, default: str) -> str:
     return text
 
 
-def listed(part: Section, key: str) -> tuple[str, ...]:
-    words = part.words(key)
-    return () if words is None else (words,) if isinstance(words, str) else words
-
-
 def acted(part: Section) -> tuple[str, ...]:
-    words = listed(part, "action")
+    words = part.listed("action")
     for word in words:
         if word not in ACTIONS:
             raise part.wrong("action", f"is {word!r}", f"Choose of: {', '.join(ACTIONS)}.")

@@ -54,7 +54,7 @@ def load(folder: Path) -> Ways:
     try:
         top = Section(mapping(text, str(file)), str(file))
         found = Ways(
-            listed(top, "webhook"), listed(top, "command"), listed(top, "services"),
+            top.listed("webhook"), top.listed("command"), top.listed("services"),
             top.choice("severity", "warn", ("warn", "critical")),
         )  # fmt: skip
         for url in found.webhooks:
@@ -64,11 +64,6 @@ def load(folder: Path) -> Ways:
     except SpecError as wrong:
         raise config_error(wrong) from wrong
     return found
-
-
-def listed(part: Section, key: str) -> tuple[str, ...]:
-    words = part.words(key)
-    return () if words is None else (words,) if isinstance(words, str) else words
 
 
 def post(url: str, notice: dict[str, Any]) -> None:

@@ -90,6 +90,8 @@ class Session:
         self.connect = connect
         self.links: dict[str, Conversation] = {}
         self.readers: dict[object, Reader] = {}
+        self.listeners: list[Callable[[str, wire.FromAgent | LinkView], None]] = []
+        """Told of everything that is heard, in order, before it is taken in"""
 
     def start(self) -> None:
         if len(self.fleet.nodes) > MANY:
@@ -114,6 +116,8 @@ class Session:
         return heard > 0 or any(read)
 
     def take(self, name: str, message: wire.FromAgent | LinkView) -> None:
+        for listen in self.listeners:
+            listen(name, message)
         node = self.fleet.nodes[name]
         if isinstance(message, LinkView):
             node.link = message

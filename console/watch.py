@@ -59,13 +59,11 @@ class Watch:
         self.fresh: set[str] = set()
         self.heard: list[tuple[str, wire.FromAgent]] = []
         self.lock, self.bell, self.over = threading.Lock(), threading.Event(), threading.Event()
-        self.take = session.take
-        session.take = self.overhear  # type: ignore[method-assign]
+        session.listeners.append(self.overhear)
         self.sender = threading.Thread(target=self.send_all, name="send", daemon=True)
 
     def overhear(self, name: str, message: wire.FromAgent | LinkView) -> None:
         """All events, in order: what a node keeps for screens may be pruned before it is looked at."""
-        self.take(name, message)
         if isinstance(message, (wire.Event, wire.Gap, wire.Welcome)):
             self.heard.append((name, message))
 

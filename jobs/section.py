@@ -141,6 +141,11 @@ class Section:
             raise self.wrong(key, "is not a list of names", f"Write `{key}: [q_proj, v_proj]`.")
         return tuple(str(item.value) for item in node.value)
 
+    def listed(self, key: str) -> tuple[str, ...]:
+        """As `words`, a single one as a list of one; empty where it is absent."""
+        found = self.words(key)
+        return () if found is None else (found,) if isinstance(found, str) else found
+
     def part(self, key: str) -> Section:
         """The mapping under `key`; an empty one where it is absent."""
         node = self._take(key)

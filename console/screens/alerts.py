@@ -119,8 +119,8 @@ class AlertsScreen(Listing):
 
     def ordered_about(self, body: wire.Acknowledge | wire.Mute, node: str, done: str) -> None:
         def answer(reply: wire.Reply) -> None:
-            said, severity = (done, "information") if reply.ok else (f"{reply.error}\n{reply.hint}", "warning")
-            self.app.notify(f"{node}: {said}", severity=severity, markup=False)  # type: ignore[arg-type]
+            said = done if reply.ok else f"{reply.error}\n{reply.hint}"
+            self.app.notify(f"{node}: {said}", severity="information" if reply.ok else "warning", markup=False)
 
         self.desk.ask(f"{type(body).__name__.lower()} {body.alert}", node, body, 30.0, answer)
 
