@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from jobs.identity import ProcessIdentity
 from jobs.plan.correction import Correction
 from jobs.run_folder import RunFolder
 from jobs.spec import Spec
-from tests.fakes.node import Console, Node, until, variables
+from tests.fakes.node import Console, Node, until
 from tests.test_agent_launch import model as model
 from tests.test_agent_launch import spec_text
 
@@ -29,15 +28,6 @@ SMALL = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
     "vocab_size": 128,
 }  # fmt: skip
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 def card(number: int, used_gib: float | None = 0.0, total_gib: int = 24) -> wire.Gpu:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +11,7 @@ from agent import desk, family, keepers, kept, killing
 from jobs import durable, progress
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
-from tests.fakes.node import Node, until, variables
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
+from tests.fakes.node import Node, until
 
 
 def ask(folder: RunFolder, grace_s: float, hard: bool = False) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,9 @@ from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 from jobs.section import SpecError
 from jobs.spec import Spec
-from tests.fakes.node import Node, until, variables
+from tests.fakes.node import Node, until
 
 CUDA = Interpreter(sys.executable, "12.8")
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="session")

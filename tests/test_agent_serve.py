@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,7 @@ import pytest
 from agent import bridge, codec, kept, reexec, wire
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
-from tests.fakes.node import Console, Node, until, variables
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
+from tests.fakes.node import Console, Node, until
 
 
 def raw_connection(node: Node, line: bytes = b"") -> socket.socket:

@@ -15,16 +15,7 @@ from agent import door, reexec, wire
 from agent.door import Door
 from agent.refusal import Refusal
 from agent.state import StateFolder
-from tests.fakes.node import Node, until, variables
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
+from tests.fakes.node import Node, until
 
 
 @pytest.fixture

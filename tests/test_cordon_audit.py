@@ -15,18 +15,9 @@ from console import carry
 from console.answers import Answers
 from console.link import Inbox, Link
 from console.ssh import Dialler
-from tests.fakes.node import Node, until, variables
+from tests.fakes.node import Node, until
 from tests.hosts.sshd import Sshd, running
 from tests.test_exec import tunedeck
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 def test_a_cordon_keeps_runs_away_and_outlives_the_daemon(node: Node) -> None:

@@ -7,7 +7,6 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from agent.kept import Kept
 from agent.triage import triage
 from jobs import durable
 from jobs.run_folder import RunFolder
-from tests.fakes.node import Node, variables
+from tests.fakes.node import Node
 
 SECRET = "hf_" + "Qz7" * 10
 ERROR = 123_456
@@ -103,15 +102,6 @@ def test_kernel_lines_of_the_window_only() -> None:
     ]
     noon = 1767268800.0
     assert circumstances.window(lines, noon - 60, noon + 60) == lines[1:3]
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 def test_over_the_wire_also_read_only(node: Node) -> None:

@@ -22,6 +22,7 @@ from jobs import progress
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 from tests import trainings
+from tests.fakes import astray
 from tests.fakes.node import Node, until, variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,25 +35,6 @@ data: {{path: {data}, max_length: 48}}
 train: {{steps: 100000, learning_rate: 1e-3}}
 snapshots: {{every: 10, keep_days: 0}}
 hardware: {{processes: 2, device: cpu}}
-"""
-TURN = """
-import os, pathlib, sys, time
-{first}
-import torch.distributed as dist
-from jobs.train.exchange import Exchange
-
-whole, count = Exchange.start, 0
-
-def astray(self, *given):
-    global count
-    count += 1
-    whole(self, *given)
-    if count == 8 and os.environ["RANK"] == "1":
-        {act}
-
-Exchange.start = astray
-from jobs.train.__main__ import main
-main()
 """
 CGROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 256 << 20
@@ -70,7 +52,7 @@ class Scene:
 
     def astray(self, act: str = "pass", first: str = "") -> None:
         """torchrun is still loading: its ranks will find another script."""
-        self.folder.script.write_text(TURN.format(act=act, first=first))
+        self.folder.script.write_text(astray.script(act, first))
 
     def steps(self) -> int:
         return sum(one["kind"] == "step" for one in progress.records(self.folder.progress, 0, 1 << 24)[0])
@@ -92,15 +74,6 @@ class Scene:
         found = self.verdict(place)
         assert found.faults, found.notes
         return found.faults[0]
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

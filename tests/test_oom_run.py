@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from agent import wire
 from agent.kept import Kept
 from jobs import durable
 from jobs.run_folder import RunFolder
-from tests.fakes.node import Console, Node, until, variables
+from tests.fakes.node import Console, Node, until
 from tests.test_oom_forms import V213
 
 SPEC = (
     "model: Qwen/Qwen2.5-7B\ndata: {path: ~/d.jsonl, max_length: 4096}\nmethod: lora\n"
     "train: {batch_size: 4, steps: 10}\n"
 )
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 def ended(node: Node, error: str, log: str = "") -> RunFolder:

@@ -18,29 +18,11 @@ from agent.vigil import Vigil
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from tests import trainings
+from tests.fakes import astray
 from tests.fakes.node import Node, variables
 from tests.test_jobs_session import Home, ranks, records, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-TURN = """
-import os, time
-import torch.distributed as dist
-from jobs.train.exchange import Exchange
-
-whole, count = Exchange.start, 0
-
-def astray(self, *given):
-    global count
-    count += 1
-    whole(self, *given)
-    if count == 8 and os.environ["RANK"] == "1":
-        {act}
-
-Exchange.start = astray
-from jobs.train.__main__ import main
-main()
-"""
 
 
 @pytest.fixture
@@ -57,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 def start(home: Home, name: str, count: int, act: str = "") -> tuple[RunFolder, subprocess.Popen[bytes], Vigil]:
     folder = home.run(name, home.spec(f"hardware: {{processes: {count}}}\n"))
     if act:
-        folder.script.write_text(TURN.format(act=act))
+        folder.script.write_text(astray.script(act))
     vigil = Vigil.from_now(folder)
     return folder, home.launch(folder), vigil
 

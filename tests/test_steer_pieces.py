@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +41,6 @@ from tests import trainings
 from tests.fakes.node import Node, until, variables
 
 CPU = {"torch": "2.13.0", "python": "3.11.7", "ranks": 2, "device": "cpu", "threads": 1, "cpu": "AVX2"}
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, value in variables(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made = Node(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -1,0 +1,20 @@
+"""Fixtures that several files share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.node import Node, variables
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node of the test's own; what it started is ended with it."""
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    made = Node(tmp_path)
+    yield made
+    made.close()
