@@ -131,7 +131,7 @@ class TunedeckApp(App[None]):
         """Renew the screen that is seen: the one in front, or the one behind a dialog."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, DeckScreen):
-                if screen.is_attached and screen.query("#header"):
+                if screen.whole:
                     screen.tick()
                 return
 

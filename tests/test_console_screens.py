@@ -411,3 +411,13 @@ async def test_a_screen_taken_away_before_it_was_whole_does_no_harm() -> None:
 def test_two_cards_as_full_as_each_other_under_one_name() -> None:
     cards = [wire.Gpu("GPU-1", index, memory_total_bytes=10, memory_used_bytes=5) for index in (0, 1)]
     assert fullest(cards) in cards
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 6))
+async def test_leaving_while_a_screen_is_being_made_does_no_harm(turns: int) -> None:
+    """So many turns of the loop after it was opened; an exception in a handler fails the test on the way out."""
+    async with console(sitting("node1")) as pilot:
+        app_of(pilot).push_screen(RunScreen(app_of(pilot).desk, "node1", "any"))
+        for _turn in range(turns):
+            await asyncio.sleep(0)
+    assert not app_of(pilot).is_running

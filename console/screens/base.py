@@ -32,9 +32,13 @@ class DeckScreen(Screen[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """A screen that was taken away before it was whole has nothing to show and nothing to mount."""
-        if isinstance(event, (events.Mount, events.ScreenResume)) and not self.query("#header"):
-            return
-        await super().on_event(event)
+        if self.whole or not isinstance(event, (events.Mount, events.ScreenResume)):
+            await super().on_event(event)
+
+    @property
+    def whole(self) -> bool:
+        """All its parts are there: it is composed, and neither it nor the app is being taken apart."""
+        return self.app.is_running and self.is_attached and bool(self.query("#header"))
 
     def compose(self) -> ComposeResult:
         yield Lines(self.header, id="header", focus=False)
