@@ -23,6 +23,8 @@ from console.failure import Failure
 from console.strings import _
 from jobs import durable
 
+EVIDENCE_S = 120.0
+"""For a node to gather it: stalled ranks are asked first, and logs may be long."""
 ARCHIVE_LIMIT_BYTES = 16 << 20
 GZIP = b"\x1f\x8b"
 """RFC 1952, 2.3.1"""

@@ -45,15 +45,9 @@ def session_over(config: Config) -> Session:
     return Session([target.name for target in config.nodes], connector(config))
 
 
-def session_of(args: argparse.Namespace) -> Callable[[], Session]:
-    """What the console calls once it has painted; the configuration is checked before that."""
-    config = configured(args)
-    return lambda: session_over(config)
-
-
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Session]:
-    session = session_of(args)()
+    session = session_over(configured(args))
     session.start()
     try:
         yield session

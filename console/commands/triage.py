@@ -15,12 +15,12 @@ from agent.triage.catalogue import CatalogueError
 from agent.triage.source import SourceError
 from agent.triage.verdict import HEALTHY, Verdict
 from console.failure import USAGE, Failure
-from console.incident import incidents, kept, own_faults
+from console.fleet import Run
+from console.incident import EVIDENCE_S, incidents, kept, own_faults
 from console.strings import _
 from console.triage.page import as_html, as_markdown, as_text
 
 RUN = re.compile(r"[a-z0-9][a-z0-9-]*")
-EVIDENCE_S = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,11 +56,14 @@ def evidence(args: argparse.Namespace, name: str) -> Path:
     """What the node of a run knows about it, as an archive. Raises Failure."""
     from console.commands.reach import answer, located, opened  # files alone need no nodes
 
+    found: Run | None = None
     try:
         with opened(args) as session:
             found = located(session, name, args.on, args.timeout)
             reply = answer(session, found.node, wire.Evidence(found.state.run), EVIDENCE_S)
     except Failure as error:
+        if found is not None:
+            raise
         there = _("{name} is neither a file here nor a run that was found: {why}")
         raise Failure(there.format(name=name, why=error.message), error.hint, error.status) from error
     try:

@@ -19,7 +19,7 @@ from console.bindings import bindings
 from console.failure import Failure
 from console.fleet import Run
 from console.format import age
-from console.incident import Incident, kept
+from console.incident import EVIDENCE_S, Incident, kept
 from console.screens.desk import Desk
 from console.screens.dialogs import Notice, Question
 from console.screens.orders import allowed, name_of, order
@@ -33,8 +33,6 @@ from console.widgets.paint import EMPTY, Line, fit, one_line, wrapped
 from console.widgets.panel import Panel
 from console.widgets.table import Column, Row, Table
 
-EVIDENCE_S = 120.0
-"""Stalled ranks are asked first, and logs may be long."""
 LABEL = 10
 COLUMNS = (Column(_("Where"), 26), Column(_("Line"), 30, grow=True))
 Found = tuple[Incident, Verdict]
