@@ -38,6 +38,11 @@ class Connection(paramiko.Transport):
     def start(self) -> None:
         start_small(super().start)
 
+    def run(self) -> None:
+        """paramiko's own ends by closing the pipe: a channel of a connection that is gone already says so by raising."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            super().run()
+
 
 def hang_up(connections: Sequence[Connection]) -> None:
     """Close connections that lie one in the other, the outermost first. Never waits."""

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from agent import wire
 from agent.conversation import Conversation
 from console import known_hosts
+from console.channel import Connection
 from console.config import Config
 from console.fleet import Node
 from console.known_hosts import KnownHosts
@@ -158,3 +160,25 @@ async def test_a_table_makes_only_the_rows_in_sight(monkeypatch: pytest.MonkeyPa
         await pilot.press("G")
         await until(pilot, lambda: "n0299" in painted(app))
         assert len(made) < 80
+
+
+def test_a_connection_over_one_that_is_gone_ends_without_a_word() -> None:
+    """Its thread would else print a traceback over the screen."""
+
+    class Gone:
+        def settimeout(self, _seconds: float) -> None: ...
+
+        def recv(self, _size: int) -> bytes:
+            return b""
+
+        def send(self, _data: bytes) -> int:
+            raise EOFError
+
+        def close(self) -> None:
+            raise EOFError
+
+    connection = Connection(Gone(), ())  # type: ignore[arg-type]
+    with pytest.raises((paramiko.SSHException, EOFError)):
+        connection.start_client(timeout=10)
+    connection.join(10)
+    assert not connection.is_alive()
