@@ -39,7 +39,7 @@ class Connection(paramiko.Transport):
         start_small(super().start)
 
     def run(self) -> None:
-        """paramiko's own ends by closing the pipe: a channel of a connection that is gone already says so by raising."""
+        """paramiko's own ends by closing the pipe: a channel of a connection that is gone already then raises."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             super().run()
 
