@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from agent import bridge, codec, kept, reexec, wire
+from agent.conversation import Conversation
+from agent.events import Events
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
+from tests.fakes.mutation import AgentEnd
 from tests.fakes.node import Console, Node, until
 
 
@@ -289,12 +293,27 @@ def test_differences_add_up_to_the_state(node: Node) -> None:
     until(lambda: early.tree["runs"] == late.tree["runs"])
 
 
-def test_a_level_comes_also_when_nothing_changed(node: Node) -> None:
-    console = node.console()
-    beat = until(lambda: next((one for one in console.levels if not (one.keyframe or one.changed)), None))
+async def test_a_level_comes_also_when_nothing_changed(tmp_path: Path) -> None:
+    """A real machine's figures may change at every tick for as long as anybody waits."""
+    levels: list[wire.Level] = []
+
+    class Attentive(Conversation):
+        async def send(self, message: wire.FromAgent) -> None:
+            assert isinstance(message, wire.Level)
+            levels.append(message)
+            self.acked = message.n
+
+    still = AgentEnd(Events(tmp_path / "events.jsonl")).node
+    telling = asyncio.ensure_future(Attentive(still, None, None, False).tell())  # type: ignore[arg-type]
+    try:
+        while len(levels) < 2:
+            await asyncio.sleep(0.02)
+    finally:
+        telling.cancel()
+    first, beat = levels
+    assert first.keyframe and not (beat.keyframe or beat.changed)
     assert beat.gone == []
-    after = console.levels.index(beat)
-    assert beat.monotonic_s > console.levels[after - 1].monotonic_s
+    assert beat.monotonic_s > first.monotonic_s
 
 
 def test_other_uids_are_refused_by_the_daemon(node: Node) -> None:

@@ -117,8 +117,7 @@ def test_a_run_does_not_notice_that_the_link_broke_and_the_console_misses_nothin
     run = launched.result["run"]
     ear.until(lambda: steps(ear, run), 120.0)
     before = steps(ear, run)
-    for pid in node.sessions():
-        os.kill(pid, signal.SIGKILL)
+    node.kill(node.sessions())
     ear.live(times=2)
     ear.until(lambda: steps(ear, run)[-1] > before[-1] + 3)
     after = steps(ear, run)
@@ -156,8 +155,7 @@ def test_a_daemon_that_was_killed_is_started_again(node: Sshd, ear: Ear) -> None
 def test_an_sshd_that_was_away_is_found_again(node: Sshd, ear: Ear) -> None:
     ear.live()
     assert node.process
-    for pid in node.sessions() | {node.process.pid}:
-        os.kill(pid, signal.SIGKILL)
+    node.kill(node.sessions() | {node.process.pid})
     node.process.wait(10)
     ear.until(lambda: any(isinstance(m, LinkView) and m.kind == "refused" for m in ear.heard))
     (node.folder / "sshd.log").unlink()

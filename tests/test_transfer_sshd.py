@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 from concurrent.futures import Future
 from pathlib import Path
 from typing import ClassVar
@@ -62,8 +61,7 @@ def test_a_connection_cut_in_the_middle_of_a_file_costs_nothing_but_time(tmp_pat
             def tell(done: int, total: int) -> None:
                 if not cut and done > total // 3:
                     cut.append(done)
-                    for pid in node.sessions():
-                        os.kill(pid, signal.SIGKILL)
+                    node.kill(node.sessions())
 
             files = [File.listed(entry) for entry in exporting.files(made)]
             here = tmp_path / "here"

@@ -106,14 +106,18 @@ class Sshd:
 
     def stop(self) -> None:
         """The daemon, its sessions and what of tunedeck was started in its home."""
-        for pid in sorted(self.sessions() | ({self.process.pid} if self.process else set()) | self.agents()):
+        self.kill(self.sessions() | ({self.process.pid} if self.process else set()) | self.agents())
+        if self.process:
+            self.process.wait(10)
+
+    def kill(self, pids: set[int]) -> None:
+        """Those of them that are still there: they come and go, and the end of one may end another."""
+        for pid in sorted(pids):
             try:
                 os.kill(pid, signal.SIGCONT)
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        if self.process:
-            self.process.wait(10)
 
     def sessions(self) -> set[int]:
         """Processes of the connections that are open; not what was put into a session of its own: daemon and runs."""
