@@ -18,6 +18,19 @@ from typing import Any
 
 from agent.codec import JSON, Malformed, clean, convert, encode, pack, parse, unpack
 from agent.difference import amend, apply_difference, difference, renewed
+from agent.node_state import (
+    Alert,
+    Disk,
+    Gpu,
+    GpuProcess,
+    Host,
+    Interface,
+    MigInstance,
+    NodeState,
+    Port,
+    RunState,
+    SnapshotState,
+)
 from jobs import VERSION
 
 PROTOCOL = 1
@@ -27,156 +40,6 @@ NEWEST = "newest"
 """In place of a snapshot's name: the newest that verifies on the way the run has come."""
 HEARTBEAT_S = 2.0
 """A level goes out at least this often even when nothing changed, so silence means trouble."""
-
-
-# What a node knows: the content of a Level
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    mount: str
-    total_bytes: int
-    free_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The machine. Rates are per second over the last tick."""
-
-    hostname: str = ""
-    cpu_percent: float | None = None
-    cpu_count: int | None = None
-    load_1: float | None = None
-    ram_total_bytes: int | None = None
-    ram_used_bytes: int | None = None
-    swap_used_bytes: int | None = None
-    net_rx_bytes_s: float | None = None
-    net_tx_bytes_s: float | None = None
-    uptime_s: float | None = None
-    disks: tuple[Disk, ...] = ()
-    cordon: str = ""
-    """Who keeps new runs away, since when and why; empty: nobody"""
-    gpu_note: str = ""
-    """Why there are no GPU figures, in words: no driver, driver/library mismatch, probe not answering…
-
-    Empty while there are none either: they have not been looked for yet.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
-    pid: int
-    memory_bytes: int | None = None
-    name: str = ""
-    user: str = ""
-    run: str | None = None
-    rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU as NVML tells it; identity is `uuid`, never the index."""
-
-    uuid: str
-    index: int
-    name: str = ""
-    pci_bus_id: str = ""
-    memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    utilisation_percent: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    sm_clock_mhz: float | None = None
-    throttle: tuple[str, ...] = ()
-    ecc_uncorrected: int | None = None
-    processes: tuple[GpuProcess, ...] = ()
-    lost: str = ""
-    """Non-empty when this card does not answer: NVML's own words."""
-
-    @property
-    def simulated(self) -> bool:
-        """The driver itself calls this card simulated; every screen that shows it must say so."""
-        return "SIMULATED" in self.name
-
-
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """One run, as short as a list needs it. Charts and logs are asked for by order."""
-
-    run: str
-    name: str
-    phase: str
-    """starting | loading | training | saving | stopping | ended | unknown"""
-    reason: str | None = None
-    """Once ended: completed | stopped | killed | failed | lost"""
-    detail: str = ""
-    step: int | None = None
-    total_steps: int | None = None
-    branch: int = 0
-    loss: float | None = None
-    learning_rate: float | None = None
-    tokens_per_s: float | None = None
-    step_time_s: float | None = None
-    memory_bytes: tuple[int, ...] = ()
-    world_size: int = 1
-    model: str = ""
-    method: str = ""
-    gpu_uuids: tuple[str, ...] = ()
-    started_unix: float | None = None
-    ended_unix: float | None = None
-    last_progress_unix: float | None = None
-    snapshot_step: int | None = None
-    stalled_s: float | None = None
-    """Seconds beyond when the next step was due; None: not stalled, or not to be known in this phase"""
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """A rule that holds for a subject. `id` is the same for as long as it fires, and the next time too."""
-
-    id: str
-    rule: str
-    severity: str
-    """warn | critical"""
-    text: str
-    value: str = ""
-    """With its unit"""
-    subject: str = ""
-    """UUID, run id or mount; empty for the machine itself"""
-    run: str | None = None
-    since_unix: float | None = None
-    acked_by: str = ""
-    muted_until_unix: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    host: Host = field(default_factory=Host)
-    gpus: dict[str, Gpu] = field(default_factory=dict)
-    """By UUID."""
-    runs: dict[str, RunState] = field(default_factory=dict)
-    """By run id."""
-    gpu_age_s: float | None = None
-    """Seconds since the GPU figures were read; grows while the probe is stuck."""
-    alerts: dict[str, Alert] = field(default_factory=dict)
-    """Those that fire, by id; acknowledged and muted ones included."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotState:
-    name: str
-    branch: int
-    step: int
-    created_unix: float
-    size_bytes: int
-    loss: float | None = None
-    pinned: bool = False
-    verified: bool | None = None
-    """None: not hashed since this was asked; the manifest itself is sound"""
-    badge: str = "exact"
-    """How a resume from it would be: exact | inexact | weights-only"""
-    why: str = ""
 
 
 # Agent → console
@@ -544,6 +407,7 @@ __all__ = [
     "GpuProcess",
     "Hello",
     "Host",
+    "Interface",
     "Kill",
     "Launch",
     "Level",
@@ -552,10 +416,12 @@ __all__ = [
     "ListSnapshots",
     "Logs",
     "Malformed",
+    "MigInstance",
     "Mute",
     "NodeState",
     "Order",
     "Pin",
+    "Port",
     "Progress",
     "ReadAudit",
     "ReadExport",
