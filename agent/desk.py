@@ -216,7 +216,7 @@ class Desk:
         folder, gpus = self.folder(body.run), self.machine.probe.sample.gpus
         followed = self.machine.runs.followed.get(body.run)
         stalled = followed.stalled_s() if followed is not None else None
-        return await asyncio.to_thread(evidence.gather, folder, gpus, stalled, body.limit_bytes)
+        return await asyncio.to_thread(evidence.gather, folder, gpus, stalled, body.limit_bytes, body.alias)
 
     async def pin(self, body: wire.Pin) -> dict[str, Any]:
         await asyncio.to_thread(snapshots.pin, self.folder(body.run), body.snapshot, body.pinned)

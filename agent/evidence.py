@@ -17,6 +17,7 @@ from typing import Any
 from agent import circumstances, extract, kept, questioning
 from agent.formats import ras
 from agent.formats import read as reading
+from agent.triage import alias as naming
 from agent.triage import catalogue
 from agent.wire import Gpu
 from jobs import durable
@@ -74,12 +75,14 @@ class Archive:
             return buffer.getvalue()
 
 
-def gather(folder: RunFolder, gpus: Mapping[str, Gpu], stalled_s: float | None, limit_bytes: int) -> dict[str, Any]:
+def gather(
+    folder: RunFolder, gpus: Mapping[str, Gpu], stalled_s: float | None, limit_bytes: int, alias: str = ""
+) -> dict[str, Any]:
     """See wire.Evidence. Takes seconds where stalled ranks are asked. Raises OSError."""
     if stalled_s is not None and not freshly_asked(folder):
         questioning.ask(folder, stalled_s)
     archive = Archive(max(LEAST_BYTES, min(limit_bytes, MOST_BYTES)))
-    for name, read in sources(folder, gpus):
+    for name, read in sources(folder, gpus, alias):
         archive.take(name, read)
     kernel, why = circumstances.kernel_log(*span(folder))
     if kernel.strip():
@@ -97,10 +100,10 @@ def gather(folder: RunFolder, gpus: Mapping[str, Gpu], stalled_s: float | None, 
     }
 
 
-def sources(folder: RunFolder, gpus: Mapping[str, Gpu]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def sources(folder: RunFolder, gpus: Mapping[str, Gpu], alias: str = "") -> Iterator[tuple[str, Callable[[], bytes]]]:
     """What matters most first."""
-    node = {"tunedeck": "node", "hostname": circumstances.hostname(), "gathered_unix": time.time()}
-    yield "node/node.json", json.dumps(node).encode
+    node = {"tunedeck": "node", "hostname": circumstances.hostname(), "alias": alias, "gathered_unix": time.time()}
+    yield naming.RECORD, json.dumps(node).encode
     for path in (folder.state, folder.record, folder.spec, folder.flight_answers):
         yield path.relative_to(folder.path).as_posix(), path.read_bytes
     parts = [*sorted(folder.ranks.glob("*.json")), *sorted(folder.flight.glob("*"))]

@@ -197,6 +197,8 @@ class Evidence:
     run: str
     limit_bytes: int = 2097152
     """Of the archive, before base64"""
+    alias: str = ""
+    """What the console calls this node: a verdict names it so"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ async def test_the_verdict_its_evidence_and_the_remedy(size: tuple[int, int]) ->
         sat.links["node1"].answers[wire.Evidence] = wire.Reply("o", True, answer)
         await at_verdict(pilot)
         await shows(pilot, "gpu.fell-off-bus", "gpu-c08, GPU 3, rank 11", "drain the node")
-        assert wire.Evidence(ENDED) in sat.links["node1"].asked
+        assert wire.Evidence(ENDED, alias="node1") in sat.links["node1"].asked
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app_of(pilot).screen, QuoteScreen))
         await shows(pilot, "dmesg_gpu-c08.txt", "▶", "Xid")

@@ -15,6 +15,7 @@ import pytest
 from agent import circumstances, evidence, wire
 from agent.kept import Kept
 from agent.triage import triage
+from agent.triage.alias import Alias, word
 from jobs import durable
 from jobs.run_folder import RunFolder
 from tests.fakes.node import Node
@@ -68,6 +69,30 @@ def test_small_without_secrets_and_on_the_same_lines(folder: RunFolder, tmp_path
     assert there.kind == here.kind == "app.exception-one-rank"
     assert there.culprit.ranks == here.culprit.ranks == (1,)
     assert any(quote.line == ERROR for quote in there.evidence)
+
+
+@pytest.mark.parametrize("hostname", ["localhost", "vm7.rack2.example", "10.3.0.7"])
+def test_the_node_is_called_what_its_user_calls_it(
+    hostname: str, folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circumstances, "hostname", lambda: hostname)
+    durable.write_json(folder.rank(1), {"rank": 1, "identity": None, "outcome": None, "error": None})
+    folder.rank_log(1).write_text("training\n")
+    folder.launcher_log.write_text(
+        "  time      : 2026-11-29_10:00:00\n  host      : localhost\n  rank      : 1 (local_rank: 1)\n"
+        "  exitcode  : -9 (pid: 4711)\n"
+    )
+    archive = tmp_path / "elsewhere.tar.gz"
+    result = evidence.gather(folder, {}, None, 2 << 20, "big-box")
+    archive.write_bytes(base64.b64decode(result["archive"]))
+    fault = triage([archive]).faults[0]
+    assert (fault.culprit.nodes, fault.culprit.ranks) == (("big-box",), (1,)) and "on big-box, rank 1" in fault.cause
+
+
+def test_localhost_is_the_node_that_says_so_and_no_other() -> None:
+    here, there = Alias("a/", "vm1", "one"), Alias("b/", "vm2", "two")
+    names = [("localhost", "b/logs/launcher.log"), ("vm1", "b/logs/rank-0.log"), ("vm2.rack", "a/x"), ("vm12", "a/x")]
+    assert [word([here, there], name, file) for name, file in names] == ["two", "one", "two", "vm12"]
 
 
 def test_little_room_keeps_what_matters_most(folder: RunFolder) -> None:

@@ -34,7 +34,7 @@ def document(name: str, content: Any) -> list[Event] | None:
     if content.get("tunedeck") == "answers":
         return list(_answers(name, content))
     if content.get("tunedeck") == "node":
-        return [_event("run.node", name, f"node {content.get('hostname')}", {}, node=str(content.get("hostname")))]
+        return [_node(name, content)]
     if "keeper" in content and "phase" in content:
         return [_state(name, content)]
     if "argv" in content and isinstance(content.get("world_size"), int):
@@ -49,6 +49,13 @@ def _event(
     kind: str, name: str, text: str, detail: dict[str, str], rank: int | None = None, node: str | None = None
 ) -> Event:
     return Event(kind, Line(name, 1, text, text), node, rank, None, None, detail)
+
+
+def _node(name: str, content: Mapping[str, Any]) -> Event:
+    """Under the word that its user has for it, where a console gave one."""
+    hostname, alias = str(content.get("hostname") or ""), str(content.get("alias") or "")
+    detail = {"hostname": hostname, "alias": alias}
+    return _event("run.node", name, f"node {alias or hostname}", detail, node=alias or hostname or None)
 
 
 def _state(name: str, content: Mapping[str, Any]) -> Event:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from agent.formats.clock import same_year
 from agent.formats.event import Event
 from agent.formats.line import Line
+from agent.triage import alias
 from agent.triage.layout import ADDRESS, Layout, learn
 
 MOST_OF_A_KIND = 4000  # events of one kind kept from one file; the rest repeat them
@@ -51,10 +52,19 @@ class Case:
 
     def settle(self) -> None:
         """Learn the layout, then give every event the node and rank that the layout implies."""
+        self._rename()
         self.layout = learn(self.events, self.documents.values())
         self.layout.ranks |= self.heard
         for kind, events in self.events.items():
             self.events[kind] = [self._placed(e) for e in events]
+
+    def _rename(self) -> None:
+        aliases = alias.told(self.of("run.node"))
+        if not aliases:
+            return
+        for kind, events in self.events.items():
+            self.events[kind] = [alias.renamed(aliases, e) for e in events]
+        self.documents = {name: alias.word(aliases, host, name) for name, host in self.documents.items()}
 
     def _placed(self, event: Event) -> Event:
         node = self.layout.resolve(event.node)

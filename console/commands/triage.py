@@ -60,7 +60,7 @@ def evidence(args: argparse.Namespace, name: str) -> Path:
     try:
         with opened(args) as session:
             found = located(session, name, args.on, args.timeout)
-            reply = answer(session, found.node, wire.Evidence(found.state.run), EVIDENCE_S)
+            reply = answer(session, found.node, wire.Evidence(found.state.run, alias=found.node), EVIDENCE_S)
     except Failure as error:
         if found is not None:
             raise

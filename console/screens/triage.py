@@ -92,7 +92,7 @@ class TriageScreen(SteeringScreen):
             return
         self.busy, self.trouble = _("gathering evidence on {node}…").format(node=self.node), ""
         label = _("evidence of {name}").format(name=name_of(run))
-        self.desk.ask(label, self.node, wire.Evidence(self.run_id), EVIDENCE_S, self.gathered)
+        self.desk.ask(label, self.node, wire.Evidence(self.run_id, alias=self.node), EVIDENCE_S, self.gathered)
         self.tick()
 
     def gathered(self, reply: wire.Reply) -> None:
