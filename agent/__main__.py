@@ -89,6 +89,7 @@ def run_probe(options: argparse.Namespace) -> int:
 def sample() -> dict[str, object]:
     """The machine and its GPUs at this moment, without runs."""
     import time
+    from dataclasses import replace
 
     from agent import probe, wire
     from agent.host import HostReader
@@ -96,7 +97,8 @@ def sample() -> dict[str, object]:
     host = HostReader()
     found = probe.once()
     time.sleep(0.2)  # rates need two looks
-    return wire.to_tree(wire.NodeState(host.read(found.note), found.gpus, gpu_age_s=0.0 if found.gpus else None))
+    machine = replace(host.read(found.note), driver_version=found.driver_version, cuda_version=found.cuda_version)
+    return wire.to_tree(wire.NodeState(machine, found.gpus, gpu_age_s=0.0 if found.gpus else None))
 
 
 if __name__ == "__main__":

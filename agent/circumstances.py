@@ -123,7 +123,9 @@ def gpu(one: Gpu) -> Iterator[str]:
     yield (
         f"GPU index {one.index} {one.name} {one.uuid} {one.pci_bus_id}: {memory_words}, "
         f"utilisation {one.utilisation_percent} %, {one.temperature_c} C, {one.power_w} W, "
-        f"uncorrected ECC {one.ecc_uncorrected}, throttle {', '.join(one.throttle) or 'none'}"
+        f"uncorrected ECC {one.ecc_uncorrected}, throttle {', '.join(one.throttle) or 'none'}, "
+        f"remapped rows {one.remapped_rows}, NVLinks down {one.nvlinks_down}, "
+        f"PCIe gen {one.pcie_gen} x{one.pcie_width}, Xids {one.xids}"
     )
     for process in one.processes:
         yield f"  pid {process.pid} {process.name} {process.memory_bytes} bytes, run {process.run} rank {process.rank}"

@@ -81,8 +81,5 @@ def told(kind: str, found: Preflight, factor: float) -> Forecast:
 
 def smallest_room(gpus: Sequence[wire.Gpu]) -> int | None:
     """Free bytes on the fullest of the GPUs; None where one of them does not tell."""
-    free = [
-        None if gpu.memory_total_bytes is None else gpu.memory_total_bytes - (gpu.memory_used_bytes or 0)
-        for gpu in gpus
-    ]
+    free = [gpu.memory_free_bytes for gpu in gpus]
     return None if None in free else min((one for one in free if one is not None), default=None)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import pwd
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
+from agent.card import Card
+from agent.gpm import Activity
+from agent.holder import process
+from agent.nvml import answer, text, why, word
 from agent.wire import Gpu, GpuProcess
+from agent.xids import Xid, Xids
 
-T = TypeVar("T")
-MIB = 1 << 20
-NO_DRIVER = "no NVIDIA driver on this node"
-INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO, include/linux/proc_ns.h: pids mean there what the driver means."""
-
-THROTTLE = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "thermal (software)",
-    0x40: "thermal (hardware)",
-    0x80: "power brake",
-}
-"""nvmlClocksEventReasons, nvml.h; idle (0x1) and application clocks (0x2) are no throttling."""
+SLOW_EVERY = 10
+"""Samples between two looks at what changes slowly; each card has its own turn, so that none of them is dear."""
+PROCESSES_EVERY = 2
+"""The dearest of the quick calls: 4.5 ms on a laptop's card (MangoHud #2104)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +25,10 @@ class Sample:
 
     gpus: dict[str, Gpu] = field(default_factory=dict)
     note: str = ""
+    xids: tuple[Xid, ...] = ()
+    """New with this sample"""
+    driver_version: str = ""
+    cuda_version: str = ""
 
 
 class Nvml:
@@ -42,7 +37,11 @@ class Nvml:
     def __init__(self) -> None:
         self.library: ModuleType | None = None
         self.handles: list[Any] = []
+        self.xids: Xids | None = None
+        self.versions = ("", "")
+        self.activities: dict[int, Activity] = {}
         self.processes: dict[int, tuple[GpuProcess, ...]] = {}
+        self.slow: dict[int, dict[str, Any]] = {}
         self.count = 0
 
     def sample(self) -> Sample:
@@ -50,13 +49,11 @@ class Nvml:
         note = self.open()
         if note:
             return Sample(note=note)
-        assert self.library is not None
+        assert self.library is not None and self.xids is not None
         self.count += 1
-        found: dict[str, Gpu] = {}
-        for index in range(len(self.handles)):
-            gpu = self.read(index)
-            found[gpu.uuid] = gpu
-        return Sample(found)
+        xids = self.xids.take()
+        gpus = [self.read(index) for index in range(len(self.handles))]
+        return Sample({gpu.uuid: gpu for gpu in gpus}, "", xids, *self.versions)
 
     def open(self) -> str:
         """Why NVML cannot be used; empty when it can."""
@@ -69,9 +66,12 @@ class Nvml:
         try:
             pynvml.nvmlInit()
             self.handles = [handle(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            self.xids = Xids(pynvml, [one for one in self.handles if not isinstance(one, pynvml.NVMLError)])
+            self.versions = versions(pynvml)
         except pynvml.NVMLError as error:
             return why(pynvml, error)
         self.library = pynvml
+        self.activities, self.processes, self.slow = {}, {}, {}
         return ""
 
     def read(self, index: int) -> Gpu:
@@ -94,41 +94,23 @@ class Nvml:
         except nv.NVMLError:
             return UUIDS.get(index, f"unknown-{index}")
 
-    def figures(self, nv: ModuleType, card: Any, index: int) -> Gpu:
-        def ask(call: Callable[[Any], T]) -> T | None:
-            return answer(nv, lambda: call(card))
-
-        uuid = str(nv.nvmlDeviceGetUUID(card))
+    def figures(self, nv: ModuleType, handle: Any, index: int) -> Gpu:
+        uuid = str(nv.nvmlDeviceGetUUID(handle))
         UUIDS[index] = uuid
-        memory = ask(nv.nvmlDeviceGetMemoryInfo)
-        rates = ask(nv.nvmlDeviceGetUtilizationRates)
-        power, limit = ask(nv.nvmlDeviceGetPowerUsage), ask(nv.nvmlDeviceGetEnforcedPowerLimit)
-        reasons = ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
-        pci = ask(nv.nvmlDeviceGetPciInfo)
-        if self.count % 2 == 1 or index not in self.processes:  # the dearest call: no faster than every 2 s
-            held = ask(nv.nvmlDeviceGetComputeRunningProcesses)
-            if held is None:  # drivers before 510 have only the second version of the call
-                held = ask(nv.nvmlDeviceGetComputeRunningProcesses_v2)
-            self.processes[index] = tuple(process(one) for one in held or ())
+        card = Card(nv, handle)
+        if index not in self.slow or (self.count + index) % SLOW_EVERY == 0:
+            self.slow[index] = card.slow()
+        if index not in self.processes or self.count % PROCESSES_EVERY == 1:
+            self.processes[index] = holders(card)
+        if index not in self.activities:
+            self.activities[index] = Activity(nv, handle)
         return Gpu(
             uuid=uuid,
             index=index,
-            name=str(ask(nv.nvmlDeviceGetName) or ""),
-            pci_bus_id=word(pci.busId) if pci is not None else "",
-            memory_total_bytes=int(memory.total) if memory is not None else None,
-            memory_used_bytes=int(memory.used) // MIB * MIB if memory is not None else None,
-            utilisation_percent=float(rates.gpu) if rates is not None else None,
-            temperature_c=number(ask(lambda c: nv.nvmlDeviceGetTemperature(c, nv.NVML_TEMPERATURE_GPU))),
-            power_w=float(round(power / 1000)) if power is not None else None,
-            power_limit_w=float(round(limit / 1000)) if limit is not None else None,
-            sm_clock_mhz=number(ask(lambda c: nv.nvmlDeviceGetClockInfo(c, nv.NVML_CLOCK_SM))),
-            throttle=tuple(name for bit, name in THROTTLE.items() if reasons & bit),
-            ecc_uncorrected=ask(
-                lambda c: int(
-                    nv.nvmlDeviceGetTotalEccErrors(c, nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nv.NVML_AGGREGATE_ECC)
-                )
-            ),
+            sm_active_percent=self.activities[index].percent(),
             processes=self.processes[index],
+            **self.slow[index],
+            **card.quick(),
         )
 
 
@@ -144,85 +126,15 @@ def handle(nv: ModuleType, index: int) -> Any:
         return error
 
 
-def answer(nv: ModuleType, call: Callable[[], T]) -> T | None:
-    """The one policy for errors: a card that is gone raises, anything else it cannot tell is None."""
-    gone = (nv.NVML_ERROR_GPU_IS_LOST, nv.NVML_ERROR_RESET_REQUIRED, nv.NVML_ERROR_DRIVER_NOT_LOADED)
-    try:
-        return call()
-    except nv.NVMLError as error:
-        if error.value in gone:
-            raise
-        return None
+def holders(card: Card) -> tuple[GpuProcess, ...]:
+    held = card.of(card.nv.nvmlDeviceGetComputeRunningProcesses)
+    if held is None:  # drivers before 510 have only the second version of the call
+        held = card.of(card.nv.nvmlDeviceGetComputeRunningProcesses_v2)
+    return tuple(process(one) for one in held or ())
 
 
-def why(nv: ModuleType, error: Any) -> str:
-    """What keeps NVML from starting, and what to do."""
-    if error.value == nv.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return NO_DRIVER
-    if error.value == nv.NVML_ERROR_DRIVER_NOT_LOADED:
-        return "the NVIDIA driver is not loaded: `nvidia-smi` or a reboot may load it"
-    if error.value == nv.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return "Driver/library version mismatch: the driver was updated under a running kernel module; reboot"
-    return f"NVML does not start: {text(error)}"
-
-
-def text(error: Any) -> str:
-    return str(error) or type(error).__name__
-
-
-def word(raw: Any) -> str:
-    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
-
-
-def number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def process(raw: Any) -> GpuProcess:
-    """A process as the driver counts pids; named only where its pid means the same here."""
-    memory = getattr(raw, "usedGpuMemory", None)
-    pid = int(raw.pid)
-    named = NAMES_MEAN_THE_SAME or holds_gpu(pid)
-    return GpuProcess(
-        pid=pid,
-        memory_bytes=int(memory) // MIB * MIB if memory is not None else None,
-        name=command_name(pid) if named else "",
-        user=owner(pid) if named else "",
-    )
-
-
-def in_initial_namespace() -> bool:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
-    except OSError:
-        return False
-
-
-NAMES_MEAN_THE_SAME = in_initial_namespace()
-
-
-def holds_gpu(pid: int) -> bool:
-    """In a container the driver's pid may name a stranger here: only a process with the device open is meant."""
-    folder = Path(f"/proc/{pid}/fd")
-    try:
-        return any(str(entry.readlink()).startswith("/dev/nvidia") for entry in folder.iterdir())
-    except OSError:
-        return False
-
-
-def command_name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def owner(pid: int) -> str:
-    try:
-        uid = Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return ""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def versions(nv: ModuleType) -> tuple[str, str]:
+    """Of the driver, and the newest CUDA that it serves: 12040 → 12.4."""
+    driver = answer(nv, nv.nvmlSystemGetDriverVersion)
+    cuda = answer(nv, nv.nvmlSystemGetCudaDriverVersion_v2)
+    return word(driver or ""), f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""

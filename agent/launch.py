@@ -14,9 +14,9 @@ from typing import Any
 
 from agent import cordon, forecast, keepers, wire
 from agent.forecast import Forecast
-from agent.gpu import NO_DRIVER
 from agent.interpreters import Interpreter, choose
 from agent.lessons import corrections
+from agent.nvml import NO_DRIVER
 from agent.refusal import BUSY_GPUS, FULL_DISK, STALE_GPUS, Refusal, of_os_error
 from agent.state import StateFolder, user_home
 from jobs import durable, launcher, run_folder

@@ -151,10 +151,10 @@ class Measures:
         if gpu.lost or not self.fresh:
             return None
         if name == "memory_used_percent":
-            used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-            return None if used is None or not total else 100 * used / total
+            free, total = gpu.memory_free_bytes, gpu.memory_total_bytes
+            return None if free is None or not total else 100 * (total - free) / total
         if name == "temperature_margin_c":
-            slows: float = getattr(gpu, "temperature_slowdown_c", None) or SLOWS_DOWN_C
+            slows = gpu.temperature_slowdown_c or SLOWS_DOWN_C
             return None if gpu.temperature_c is None else slows - gpu.temperature_c
         if name == "utilisation_in_run_percent":
             return gpu.utilisation_percent if any(self.state.runs[r].phase in TRAINING for r in runs) else None
@@ -169,7 +169,9 @@ class Measures:
         trend = self.trends.get(("gpu", gpu.uuid, 0))
         if trend is None or not gpu.memory_total_bytes or any(self.state.runs[r].memory_bytes for r in runs):
             return None
-        return self.kept(("gpu", gpu.uuid), trend.forecast(float(gpu.memory_total_bytes)))
+        return self.kept(
+            ("gpu", gpu.uuid), trend.forecast(float(gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0)))
+        )
 
     def run(self, run: RunState, name: str) -> Any:
         losses = self.losses.get(run.run)
@@ -195,9 +197,7 @@ class Measures:
         if not run.gpu_uuids:
             return self.ram_free
         gpu = self.state.gpus.get(run.gpu_uuids[rank]) if rank < len(run.gpu_uuids) else None
-        if gpu is None or gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
-            return None
-        return max(0, gpu.memory_total_bytes - gpu.memory_used_bytes)
+        return gpu.memory_free_bytes if gpu is not None else None
 
     def kept(self, who: tuple[str, str], found: Forecast | None) -> float | None:
         if found is not None:

@@ -40,7 +40,13 @@ class Machine:
         gpus = self.attributed(self.probe.sample.gpus)
         self.tell_lost(gpus)
         cordoned = cordon.of(self.state)
-        host = replace(self.host.read(self.probe.note), cordon=cordoned.words if cordoned else "")
+        sample = self.probe.sample
+        host = replace(
+            self.host.read(self.probe.note),
+            cordon=cordoned.words if cordoned else "",
+            driver_version=sample.driver_version,
+            cuda_version=sample.cuda_version,
+        )
         now = NodeState(host, gpus, runs, self.probe.age_s)
         self.tree = to_tree(replace(now, alerts=self.alerts.look(now, time.monotonic(), time.time())))
         self.events.flush()

@@ -174,6 +174,13 @@ class Gpu:
     """Non-empty when this card does not answer: NVML's own words."""
 
     @property
+    def memory_free_bytes(self) -> int | None:
+        """What a run can still have; what driver and firmware hold back is neither used nor free."""
+        if self.memory_total_bytes is None or self.memory_used_bytes is None:
+            return None
+        return max(0, self.memory_total_bytes - self.memory_used_bytes - (self.memory_reserved_bytes or 0))
+
+    @property
     def simulated(self) -> bool:
         """The driver itself calls this card simulated; every screen that shows it must say so."""
         return "SIMULATED" in self.name

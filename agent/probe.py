@@ -11,6 +11,7 @@ from typing import BinaryIO
 from agent import codec
 from agent.gpu import Nvml, Sample
 from agent.reexec import command, environment
+from agent.xids import Xid
 
 DEADLINE_S = 5.0
 """Far above the 0.4 s a cold nvidia-smi takes; a driver slower than this is not answering."""
@@ -39,6 +40,7 @@ class Probe:
         self.deadline_s, self.retry_s = deadline_s, retry_s
         self.command = list(child) or command("probe", "--follow")
         self.sample = Sample()
+        self.heard: list[Xid] = []
         self.read_at: float | None = None
         self.stuck = ""
         self.child: asyncio.subprocess.Process | None = None
@@ -98,10 +100,16 @@ class Probe:
 
     def take(self, sample: Sample) -> None:
         self.sample, self.stuck, self.read_at = sample, "", time.monotonic()
+        self.heard += sample.xids
         if not sample.gpus:
             self.not_before = self.read_at + self.retry_s
             if self.child is not None and self.child.stdin is not None:
                 self.child.stdin.close()  # 10 MB for nothing: it ends, and a new one looks again later
+
+    def taken_xids(self) -> list[Xid]:
+        """Those heard of since this was last asked."""
+        heard, self.heard = self.heard, []
+        return heard
 
     def waiting_for_left(self) -> bool:
         if self.left is None or self.left.returncode is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import gpu, kept, reexec, wire
+from agent import holder, kept, reexec, wire
 from agent.node import attribute
 from agent.probe import Probe
 from agent.wire import GpuProcess
@@ -218,7 +218,7 @@ def test_in_a_container_only_who_holds_the_device_is_named(monkeypatch: pytest.M
         pid = os.getpid()
         usedGpuMemory = 1 << 30
 
-    monkeypatch.setattr(gpu, "NAMES_MEAN_THE_SAME", False)
-    assert gpu.process(Raw()).name == ""
-    monkeypatch.setattr(gpu, "NAMES_MEAN_THE_SAME", True)
-    assert gpu.process(Raw()).name != "" and gpu.process(Raw()).user != ""
+    monkeypatch.setattr(holder, "NAMES_MEAN_THE_SAME", False)
+    assert holder.process(Raw()).name == ""
+    monkeypatch.setattr(holder, "NAMES_MEAN_THE_SAME", True)
+    assert holder.process(Raw()).name != "" and holder.process(Raw()).user != ""

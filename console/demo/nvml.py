@@ -39,8 +39,34 @@ class Card:
     power_mw: int | None = 70_000
     power_limit_mw: int = 700_000
     sm_clock_mhz: int | None = 345
+    sm_clock_max_mhz: int = 1980
+    memory_clock_mhz: int = 2619
     throttle: int | None = 0
     ecc_uncorrected: int | None = 0
+    ecc_corrected: int = 0
+    reserved_bytes: int | None = None
+    bar1: tuple[int, int] | None = None
+    """Total and used bytes"""
+    codec_percent: tuple[int, int] | None = None
+    """Encoder, decoder"""
+    sm_active_percent: int | None = None
+    slowdown_c: int | None = None
+    memory_c: int | None = None
+    rows: tuple[int, int, int, int] | None = None
+    """Remapped for correctable and for uncorrectable errors, pending, failed"""
+    pages: tuple[int, int, int] | None = None
+    """Retired for single-bit and for double-bit errors, pending"""
+    pcie: tuple[int, int, int, int, int] | None = None
+    """Generation, its maximum, width, its maximum, replays"""
+    nvlink: tuple[int, int, int] | None = None
+    """Links, bits of those that are down, errors of each kind on each link"""
+    persistence: int | None = None
+    serial: str = ""
+    vbios: str = ""
+    mig: tuple[tuple[str, int, int, str], ...] | None = None
+    """UUID, total and used bytes, profile of each instance; none of them: MIG mode is off; None: no MIG"""
+    xids: tuple[tuple[int, int], ...] = ()
+    """Running number and code"""
     processes: tuple[tuple[int, int], ...] = ()
     """(pid, bytes)"""
     lost: int = 0
@@ -55,15 +81,30 @@ class Card:
             "util": (self.utilisation_percent, 0),
             "temperature": (self.temperature_c,),
             "power": (self.power_mw, self.power_limit_mw),
-            "clock": (self.sm_clock_mhz,),
+            "clock": (self.sm_clock_mhz, self.sm_clock_max_mhz, self.memory_clock_mhz),
             "throttle": (self.throttle,),
-            "ecc": (self.ecc_uncorrected,),
+            "ecc": (self.ecc_uncorrected, self.ecc_corrected),
+            "reserved": (self.reserved_bytes,),
+            "bar1": self.bar1 or (None,),
+            "codec": self.codec_percent or (None,),
+            "active": (self.sm_active_percent,),
+            "slowdown": (self.slowdown_c,),
+            "hbm": (self.memory_c,),
+            "rows": self.rows or (None,),
+            "pages": self.pages or (None,),
+            "pcie": self.pcie or (None,),
+            "nvlink": self.nvlink or (None,),
+            "persistence": (self.persistence,),
+            "serial": (self.serial or None,),
+            "vbios": (self.vbios or None,),
             "lost": (self.lost,),
             "wedge": (self.wedge_s,),
         }
         words = [f"{key} {' '.join(map(str, values))}" for key, values in figures.items() if values[0] is not None]
         held = [f"process {pid} {size}" for pid, size in self.processes]
-        return [f"gpu {self.uuid}", f"name {self.name}", f"pci {self.pci_bus_id}", *words, *held]
+        mig = ["nomig"] if self.mig == () else [f"mig {' '.join(map(str, one))}" for one in self.mig or ()]
+        xids = [f"xid {number} {code}" for number, code in self.xids]
+        return [f"gpu {self.uuid}", f"name {self.name}", f"pci {self.pci_bus_id}", *words, *held, *mig, *xids]
 
 
 @dataclass(frozen=True, slots=True)

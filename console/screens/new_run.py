@@ -127,11 +127,7 @@ class NewRunScreen(DeckScreen):
         if not node.live(self.desk.clock()):
             return wrapped(_("{node} is not heard at the moment").format(node=node.name), width, "warn")
         gpus = sorted(node.state.gpus.values(), key=lambda gpu: gpu.index)
-        free = [
-            size(gpu.memory_total_bytes - gpu.memory_used_bytes)
-            for gpu in gpus
-            if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None
-        ]
+        free = [size(gpu.memory_free_bytes) for gpu in gpus if gpu.memory_free_bytes is not None]
         text = _("free GPU memory: {sizes}").format(sizes=", ".join(free)) if free else _("no GPU figures from it")
         return wrapped(text, width, "dim")
 
