@@ -24,6 +24,8 @@ SLOWS_DOWN_C = 90.0
 LOSSES = 20
 """As the job's own `on_spike` counts: against the median of the last 20 steps."""
 WORKING_PERCENT = 5.0
+LOADED_PERCENT = 50.0
+"""From here on a card has its PCIe link at full speed."""
 TRAINING = ("training",)
 
 
@@ -72,11 +74,25 @@ def ram_left(host: Host, cgroups: Path = Path("/sys/fs/cgroup")) -> float | None
     return min(found, default=None)
 
 
+def nvlinks_up(gpu: Gpu) -> int | None:
+    return None if gpu.nvlinks is None or gpu.nvlinks_down is None else gpu.nvlinks - gpu.nvlinks_down
+
+
+def pcie_share(gpu: Gpu) -> float | None:
+    """Of the bandwidth that card and slot can do; None at rest. Each generation doubles the rate of a lane (PCI-SIG)."""
+    now, most = (gpu.pcie_gen, gpu.pcie_width), (gpu.pcie_gen_max, gpu.pcie_width_max)
+    if None in now or None in most or (gpu.utilisation_percent or 0.0) < LOADED_PERCENT:
+        return None
+    lanes = (gpu.pcie_width or 0) / (gpu.pcie_width_max or 1)
+    return round(100 * lanes * 2.0 ** ((gpu.pcie_gen or 0) - (gpu.pcie_gen_max or 0)), 1)
+
+
 class Measures:
     """Fed with each tick's state; remembers only what trends need. `room`: bytes the host has left."""
 
     def __init__(self) -> None:
         self.trends: dict[tuple[str, str, int], Trend] = {}
+        self.most_nvlinks: dict[str, int] = {}
         self.losses: dict[str, Losses] = {}
         self.state = NodeState()
         self.at_s = 0.0
@@ -98,6 +114,7 @@ class Measures:
         self.seen = {name: run.step for name, run in live.items()}
         for uuid, gpu in state.gpus.items():
             self.watch_gpu(uuid, gpu)
+            self.most_nvlinks[uuid] = max(self.most_nvlinks.get(uuid, 0), nvlinks_up(gpu) or 0)
 
     def watch_run(self, name: str, run: RunState) -> None:
         """Ranks on the host share its memory, so their sum counts; on GPUs each has its own."""
@@ -160,9 +177,19 @@ class Measures:
             return gpu.utilisation_percent if any(self.state.runs[r].phase in TRAINING for r in runs) else None
         if name == "utilisation_unused_percent":
             return gpu.utilisation_percent if not runs and not gpu.processes else None
+        if name == "nvlinks_lost":
+            return self.nvlinks_lost(gpu)
+        if name == "pcie_share_percent":
+            return pcie_share(gpu)
         if name == "oom_in_s":
             return self.gpu_oom(gpu, runs)
         return getattr(gpu, name, None)
+
+    def nvlinks_lost(self, gpu: Gpu) -> int | None:
+        """Links may be down by design (no bridge, no switch): judged by its like on this node, and by its own past."""
+        up = nvlinks_up(gpu)
+        like = [nvlinks_up(other) or 0 for other in self.state.gpus.values() if other.name == gpu.name]
+        return None if up is None else max(self.most_nvlinks.get(gpu.uuid, 0), *like) - up
 
     def gpu_oom(self, gpu: Gpu, runs: tuple[str, ...]) -> float | None:
         """Of a card whose runs tell their own memory nothing: theirs is the better forecast."""

@@ -137,6 +137,41 @@ def test_heat_is_judged_against_the_card_itself(man: Watchman) -> None:
     assert fires["gpu-temperature-warn@GPU-1"].text == "GPU 0 is at 87 °C, 3 °C below where it slows itself down"
 
 
+def test_nvlinks_are_judged_by_the_like_and_by_their_own_past(man: Watchman) -> None:
+    def cards(*down: int) -> NodeState:
+        return machine(
+            *(replace(card(), uuid=f"g{n}", index=n, nvlinks=18, nvlinks_down=d) for n, d in enumerate(down))
+        )
+
+    assert man.see(cards(18, 18), 60) == {}, "no switch, no bridge: down by design"
+    assert man.see(cards(0, 0), 60) == {}
+    fires = man.see(cards(0, 2), 30)
+    assert [alert.text for alert in fires.values()] == [
+        "GPU 1: 2 of its 18 NVLinks down; all-reduce on this node is slow or fails"
+    ]
+    man.wake()
+    assert len(man.see(cards(0, 2), 30)) == 1, "a restart does not take the links for healthy"
+    assert man.see(cards(0, 0), 60) == {}
+
+
+def test_pcie_is_judged_under_load_only(man: Watchman) -> None:
+    def at(percent: float, gen: int, width: int = 16) -> NodeState:
+        link = {"pcie_gen": gen, "pcie_gen_max": 5, "pcie_width": width, "pcie_width_max": 16}
+        return machine(card(utilisation_percent=percent, **link))
+
+    assert man.see(at(0.0, 1), 300) == {}, "at rest a link slows down by design"
+    assert man.see(at(95.0, 5), 300) == {}
+    fires = man.see(at(95.0, 5, 8), 62)
+    assert [alert.text for alert in fires.values()] == ["GPU 0 works over PCIe gen 5 x8; gen 5 x16 is possible"]
+
+
+def test_memory_rows_that_wait_or_failed(man: Watchman) -> None:
+    assert man.see(machine(card(remap_pending=0, remap_failed=0, nvlink_errors=3))) == {}
+    fires = man.see(machine(card(remap_pending=1, remap_failed=1, nvlink_errors=40, serial="165")))
+    assert {alert.rule for alert in fires.values()} == {"gpu-rows-pending", "gpu-rows-failed", "gpu-nvlink-errors"}
+    assert any("serial 165" in alert.text for alert in fires.values())
+
+
 def test_a_container_at_its_own_limit_counts_beside_the_machine(tmp_path: Path) -> None:
     host = Host(ram_total_bytes=1000 * GIB, ram_used_bytes=100 * GIB)
     assert ram_left(host, tmp_path) == 90
