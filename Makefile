@@ -48,5 +48,5 @@ $(VENV)/.ready: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[console,jobs,demo,dev]'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[console,jobs,demo,data,dev]'
 	@touch $@

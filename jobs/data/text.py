@@ -1,0 +1,128 @@
+"""A text file as lines with numbers, or as chunks, in bounded memory and whatever its encoding."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from jobs.data import charset
+from jobs.data.row import ROW_LIMIT_CHARS, Fault
+from jobs.failure import JobError
+
+_GZIP = b"\x1f\x8b"
+
+
+class Line(NamedTuple):
+    """`text` without its end. `fault`: bytes that are not text; `repairs`: what was put right."""
+
+    number: int
+    text: str
+    repairs: tuple[str, ...] = ()
+    fault: Fault | None = None
+    ended: bool = True
+
+
+def binary(path: Path) -> tuple[BinaryIO, BinaryIO]:
+    """The content, and the file below whose position says how far one is (they differ where it is compressed)."""
+    try:
+        raw = path.open("rb", buffering=charset.CHUNK_BYTES)
+    except OSError as wrong:
+        raise JobError(f"{path} cannot be read: {wrong.strerror}", "Correct the path or its permissions.") from wrong
+    if cast(io.BufferedReader, raw).peek(2)[:2] == _GZIP:
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)), 1 << 18)), raw
+    return raw, raw
+
+
+class Text:
+    """One text file. `charset` says how it is written; `position_bytes` how much of it has been read."""
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        self.path = path
+        stream, _raw = binary(path)
+        with stream:
+            self.charset = charset.of(stream, encoding)
+        self._raw: BinaryIO | None = None
+        self.crlf = False
+
+    @property
+    def position_bytes(self) -> int:
+        return 0 if self._raw is None or self._raw.closed else self._raw.tell()
+
+    def head(self, chars: int = 65536) -> str:
+        stream, _raw = binary(self.path)
+        with stream:
+            stream.read(self.charset.mark_bytes)
+            decoder = codecs.getincrementaldecoder(self.charset.name)("replace")
+            return decoder.decode(stream.read(chars))
+
+    def lines(self) -> Iterator[Line]:
+        """Every line. A line beyond the limit for rows comes as a fault, and the next one is found."""
+        stream, self._raw = binary(self.path)
+        with stream:
+            stream.read(self.charset.mark_bytes)
+            yield from self._wide(stream) if self.charset.wide or self.charset.newline == "\r" else self._narrow(stream)
+
+    def _narrow(self, stream: BinaryIO) -> Iterator[Line]:
+        name, number = self.charset.name, 0
+        for raw in iter(partial(stream.readline, ROW_LIMIT_CHARS), b""):
+            number += 1
+            ended = raw.endswith(b"\n")
+            if not ended and len(raw) == ROW_LIMIT_CHARS:
+                yield Line(number, "", fault=_endless())
+                while raw and not raw.endswith(b"\n"):
+                    raw = stream.readline(ROW_LIMIT_CHARS)
+                continue
+            if raw.endswith(b"\r\n"):
+                self.crlf = True
+            raw = raw.rstrip(b"\r\n")
+            try:
+                yield Line(number, raw.decode(name), (), None, ended)
+            except UnicodeDecodeError as wrong:
+                yield _mended(number, raw, name, wrong)
+
+    def _wide(self, stream: BinaryIO) -> Iterator[Line]:
+        newline, number = self.charset.newline, 0
+        text = io.TextIOWrapper(stream, self.charset.name, "replace", newline=newline)
+        for line in iter(partial(text.readline, ROW_LIMIT_CHARS), ""):
+            number += 1
+            if not line.endswith(newline) and len(line) == ROW_LIMIT_CHARS:
+                yield Line(number, "", fault=_endless())
+                while line and not line.endswith(newline):
+                    line = text.readline(ROW_LIMIT_CHARS)
+                continue
+            self.crlf = self.crlf or line.endswith("\r\n")
+            bad = Fault("bad-bytes", f"has bytes that are not {self.charset.name}") if "\ufffd" in line else None
+            yield Line(number, line.rstrip("\r\n"), (), bad, line.endswith(newline))
+
+    def chunks(self) -> Iterator[str]:
+        """The whole text in pieces; bytes that are not text become lone surrogates U+DC80 to U+DCFF."""
+        stream, self._raw = binary(self.path)
+        with stream:
+            stream.read(self.charset.mark_bytes)
+            errors = "replace" if self.charset.wide else "surrogateescape"
+            decoder = codecs.getincrementaldecoder(self.charset.name)(errors)
+            while raw := stream.read(charset.CHUNK_BYTES):
+                yield decoder.decode(raw)
+            yield decoder.decode(b"", True)
+
+
+def _endless() -> Fault:
+    return Fault("too-long", f"is longer than {ROW_LIMIT_CHARS // 1024**2} Mi characters")
+
+
+def _mended(number: int, raw: bytes, name: str, wrong: UnicodeDecodeError) -> Line:
+    """Halves of surrogate pairs, each written as UTF-8 (as some exporters do), can be told; other bytes cannot."""
+    bad = Fault("bad-bytes", f"byte {wrong.start + 1} of the line (0x{raw[wrong.start]:02x}) is not {name.upper()}")
+    if name != "utf-8":
+        return Line(number, "", fault=bad)
+    try:
+        text = raw.decode(name, "surrogatepass")
+    except UnicodeDecodeError:
+        return Line(number, raw.decode(name, "surrogateescape"), fault=bad)
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return Line(number, joined, ("surrogate halves written one by one were joined",))
