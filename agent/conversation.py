@@ -44,6 +44,7 @@ class Conversation:
         self.node, self.reader, self.writer = node, reader, writer
         self.read_only = read_only
         self.pace_s = 0.0
+        self.deflater: wire.Deflater | None = None
         self.operator = "unknown"
         self.sent: dict[str, Any] = {}
         self.n = self.acked = 0
@@ -94,6 +95,7 @@ class Conversation:
             python=self.node.python,
         )
         await self.send(welcome)
+        self.deflater = wire.Deflater() if hello.deflate else None
 
     async def line(self) -> bytes:
         """Raises Malformed for one that is too long, EOFError at the end."""
@@ -106,7 +108,8 @@ class Conversation:
 
     async def send(self, message: wire.FromAgent) -> None:
         async with self.writing:
-            self.writer.write(wire.encode(message))
+            line = wire.encode(message)
+            self.writer.write(self.deflater.line(line) if self.deflater is not None else line)
             stalled = asyncio.get_running_loop().call_later(STALLED_S, self.writer.transport.abort)
             await self.writer.drain()
             stalled.cancel()

@@ -79,7 +79,7 @@ def nvlinks_up(gpu: Gpu) -> int | None:
 
 
 def pcie_share(gpu: Gpu) -> float | None:
-    """Of the bandwidth that card and slot can do; None at rest. Each generation doubles the rate of a lane (PCI-SIG)."""
+    """Of the bandwidth that card and slot can do; None at rest. A generation doubles the rate of a lane (PCI-SIG)."""
     now, most = (gpu.pcie_gen, gpu.pcie_width), (gpu.pcie_gen_max, gpu.pcie_width_max)
     if None in now or None in most or (gpu.utilisation_percent or 0.0) < LOADED_PERCENT:
         return None
@@ -146,7 +146,7 @@ class Measures:
             yield Subject("gpu", uuid, gpu, (uuid, str(gpu.index), gpu.name), on)
         for name, run in live.items():
             yield Subject("run", name, run, (name, run.name), (name,))
-        for key, port in (getattr(state.host, "ports", None) or getattr(state, "ports", None) or {}).items():
+        for key, port in state.ports.items():
             yield Subject("port", key, port, (key,), everyone)
 
     def value(self, subject: Subject, name: str) -> Any:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.codec import JSON, Malformed, clean, convert, encode, pack, parse, unpack
+from agent.deflated import Deflater, Inflater
 from agent.difference import amend, apply_difference, difference, renewed
 from agent.node_state import (
     Alert,
@@ -119,6 +120,8 @@ class Hello:
     read_only: bool = False
     pace_s: float = 0.0
     """Levels are wanted no closer together than this: a console of a thousand nodes draws no faster"""
+    deflate: bool = False
+    """What comes after the Welcome may be deflated (agent/deflated.py)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,22 @@ class ReadAudit:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Figures over time up to now, no more points than asked for.
+
+    Result: {"step_s": seconds between points, "unix": time of the first, "series": {"subject/field": [value or None]},
+    "note": why none are kept at present, or empty}. Subjects are a GPU's UUID or "host"; fields are those of Gpu and
+    Host. A point is the mean over its step, of memory and temperature the largest. What the node never had is left out.
+    """
+
+    since_s: float = 3600.0
+    """How far back; 14 days are kept"""
+    series: tuple[str, ...] = ()
+    """Empty: all"""
+    points: int = 300
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledge:
     """Somebody looks after it: it goes on firing, but calls nobody any more. Result: {}."""
 
@@ -327,6 +346,7 @@ Body = (
     | SetRules
     | ListAlerts
     | ReadAudit
+    | ReadHistory
     | Launch
     | Kill
     | Steer
@@ -398,6 +418,7 @@ __all__ = [
     "Alert",
     "Body",
     "Cordon",
+    "Deflater",
     "Disk",
     "Event",
     "Evidence",
@@ -409,6 +430,7 @@ __all__ = [
     "GpuProcess",
     "Hello",
     "Host",
+    "Inflater",
     "Interface",
     "Kill",
     "Launch",
@@ -427,6 +449,7 @@ __all__ = [
     "Progress",
     "ReadAudit",
     "ReadExport",
+    "ReadHistory",
     "ReadSpec",
     "Reply",
     "Resume",

@@ -63,6 +63,7 @@ class Talk:
         self.heard_at = time.monotonic()
         self._stream, self._outbox, self._position, self._hear = stream, outbox, position, hear
         self._parts = [rest] if rest else []
+        self._inflater = wire.Inflater()
         self._level = self._acked = 0
         self._stray = 0
         self._ping_at = self._pace_s = 0.0
@@ -79,7 +80,7 @@ class Talk:
 
     def hello(self, operator: str, read_only: bool, pace_s: float = 0.0) -> None:
         known, self._pace_s = self._position, pace_s
-        hello = wire.Hello(wire.PROTOCOL, wire.VERSION, operator, known.stream, known.seq, read_only, pace_s)
+        hello = wire.Hello(wire.PROTOCOL, wire.VERSION, operator, known.stream, known.seq, read_only, pace_s, True)
         self._stream.write(wire.encode(hello))
         self._take(b"")
 
@@ -121,7 +122,7 @@ class Talk:
 
     def _line(self, line: bytes) -> None:
         try:
-            message = wire.read_from_agent(line)
+            message = wire.read_from_agent(self._inflater.line(line))
         except wire.Malformed as error:
             self._stray += 1
             if self._stray > STRAY_LINES:
