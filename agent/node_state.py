@@ -33,29 +33,30 @@ class Port:
     device: str
     port: int
     state: str = ""
-    """ACTIVE | DOWN | INIT | ARMED …"""
+    """ACTIVE | DOWN | INIT | ARMED … as sysfs says; SILENT: it does not answer; GONE: its device is not there now"""
     physical: str = ""
-    """LinkUp | Disabled | Polling …"""
+    """LinkUp | Disabled | Polling …; of a port that is SILENT or GONE what that means"""
     link_layer: str = ""
     """InfiniBand | Ethernet"""
     rate_bits_s: int | None = None
+    """While it is active"""
     interface: str = ""
     """The network interface on it, where there is one"""
     rx_bytes_s: float | None = None
     tx_bytes_s: float | None = None
     down: int | None = None
-    """1 unless the port is active, for rules"""
+    """0: active; 1: was so since the agent looks, and is not any more; None: never seen active, which may be meant"""
     link_downed: int | None = None
     """How often the link went down since the counter was cleared"""
     errors: int | None = None
-    """Symbol errors, receive errors, discards, integrity errors, buffer overruns together"""
+    """Symbol errors, receive errors, discards, integrity errors, buffer overruns, link recoveries together"""
     congestion: int | None = None
     """ECN marks, CNPs and out-of-sequence packets together: signs of a crowded fabric, no faults by themselves"""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine. Rates are per second over the last tick."""
+    """The machine. Rates are per second over the last tick, those of disks and single interfaces over some seconds."""
 
     hostname: str = ""
     cpu_percent: float | None = None
@@ -75,7 +76,8 @@ class Host:
     """/dev/shm, through which loader workers and NCCL pass data"""
     uptime_s: float | None = None
     disks: tuple[Disk, ...] = ()
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: dict[str, Interface] = field(default_factory=dict)
+    """By name: what changes is sent, not the whole list"""
     driver_version: str = ""
     cuda_version: str = ""
     """The newest that this driver serves"""
