@@ -17,6 +17,7 @@ FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>
 SPIED = re.compile(r'^Thread \d+ \([^)]*\): "MainThread"')
 SPIED_FRAME = re.compile(r"^    (?P<name>[^\s(].*) \((?P<path>[^():]+):(?P<line>\d+)\)$")
 LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|<frozen")
+OWN_TIME = '"forward_s":['
 LITERALS = ('"kind":"error"', "most recent call first", '"MainThread"')
 STATES = {
     "T": "it was stopped by a signal or a debugger",
@@ -103,17 +104,30 @@ def _answers(name: str, content: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def read(line: Line) -> Iterator[Event]:
-    """Of one progress record: what it says of an error. Everything else there is figures."""
-    if '"kind":"error"' not in line.text:
+    """Of one progress record: what it says of an error, or of each rank's own time. The rest there is figures."""
+    timed = OWN_TIME in line.text
+    if not timed and '"kind":"error"' not in line.text:
         return
     try:
         record = json.loads(line.text)
     except (ValueError, RecursionError):
         return
-    if isinstance(record, Mapping):
+    if timed and isinstance(record, Mapping):
+        yield Event("run.step", line, line.node, None, None, None, _times(record))
+    elif isinstance(record, Mapping):
         rank = record.get("rank")
         detail = {"message": str(record.get("message") or ""), "secondary": "yes" if record.get("secondary") else ""}
         yield Event("run.error", line, line.node, rank if isinstance(rank, int) else None, None, None, detail)
+
+
+def _times(record: Mapping[str, Any]) -> dict[str, str]:
+    """Empty for one that is not known of every rank."""
+    found = {"step_s": str(record.get("step_time_s"))}
+    for name in ("data_s", "forward_s"):
+        figures = record.get(name)
+        known = isinstance(figures, list) and all(isinstance(one, (int, float)) for one in figures)
+        found[name] = " ".join(map(str, figures)) if known and figures else ""
+    return found
 
 
 def stacks(document: Document) -> Iterator[Event]:

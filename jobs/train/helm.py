@@ -24,6 +24,7 @@ from jobs.train.rollback import IN_PLACE, Target
 from jobs.train.rules import Watch
 from jobs.train.stream import Stream
 from jobs.train.vault import Vault
+from jobs.train.work import Forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,10 @@ class Helm(TrainerCallback):
         vault: Vault,
         passage: Passage,
         log: Log,
+        forward: Forward,
     ) -> None:
         self._spec, self._folder, self._stream, self._exchange = spec, folder, stream, exchange
+        self._forward = forward
         self._progress, self._vault, self._passage, self._log = progress, vault, passage, log
         self._watch = Watch(spec.rules)
         self.ending: Ending | None = None
@@ -76,7 +79,8 @@ class Helm(TrainerCallback):
 
     def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         waiting = self._progress is not None and bool(orders.names(self._folder))
-        self._exchange.start(waiting, self._vault.busy, self._stream.taken_tokens())
+        own = self._stream.taken_tokens(), self._stream.taken_s(), self._forward.taken_s()
+        self._exchange.start(waiting, self._vault.busy, *own)
 
     def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         self._vault.settle()

@@ -50,6 +50,8 @@ class Log:
             step_time_s=round(step_time_s, 6),
             memory_bytes=heard.memory_bytes,
             memory_kind=self._memory_kind,
+            data_s=heard.data_s,
+            forward_s=heard.forward_s,
         )
         say(
             f"step {state.global_step}/{state.max_steps} loss {logs['loss']:.4f} lr {logs['learning_rate']:.3e}"

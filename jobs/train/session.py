@@ -31,6 +31,7 @@ from jobs.train.resume import Plan
 from jobs.train.state import TrainingState
 from jobs.train.stream import Shape, Stream
 from jobs.train.vault import Vault
+from jobs.train.work import Forward
 
 _SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 
@@ -101,7 +102,8 @@ def prepare(rank: Rank, spec: Spec, data: Examples) -> Session:
     plan = exchange.agree(_plan(rank, spec, environment) if progress is not None else None)
     if plan is not None:
         passage.prepare_resume(plan)
-    helm = Helm(spec, rank.folder, stream, exchange, progress, vault, passage, log)
+    forward = Forward(loaded.model, loaded.device)
+    helm = Helm(spec, rank.folder, stream, exchange, progress, vault, passage, log, forward)
     trainer.add_callback(helm)
     if plan is not None and rank.world > 2:
         helm.warm_up()

@@ -7,6 +7,7 @@ next, on any number of ranks. Steps never stop at the end of an epoch: every bat
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,7 +56,7 @@ class Stream(Iterator[dict[str, torch.Tensor]]):
         self._data, self._length, self._collate, self._shape = data, length, collate, shape
         self._rank, self._seed, self._workers, self._pinned = rank, seed, workers, pinned
         self._batches: Iterator[dict[str, torch.Tensor]] | None = None
-        self._tokens = 0
+        self._tokens, self._waited_s = 0, 0.0
         self.position = 0
 
     def seek(self, position: int) -> None:
@@ -67,9 +68,11 @@ class Stream(Iterator[dict[str, torch.Tensor]]):
         self._batches = None
 
     def __next__(self) -> dict[str, torch.Tensor]:
+        began_s = time.perf_counter()
         if self._batches is None:
             self._batches = iter(self._loader())
         batch = next(self._batches)
+        self._waited_s += time.perf_counter() - began_s
         self.position += self._shape.per_rank * self._shape.world
         self._tokens += int(batch["attention_mask"].sum())
         return batch
@@ -78,6 +81,11 @@ class Stream(Iterator[dict[str, torch.Tensor]]):
         """Tokens without padding that this rank was given since the last call."""
         tokens, self._tokens = self._tokens, 0
         return tokens
+
+    def taken_s(self) -> float:
+        """Seconds that this rank waited for its batches since the last call."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
 
     def _loader(self) -> DataLoader[dict[str, torch.Tensor]]:
         return DataLoader(
