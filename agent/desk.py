@@ -9,6 +9,7 @@ from typing import Any
 
 from agent import (
     audit,
+    checking,
     cordon,
     evidence,
     excerpt,
@@ -47,6 +48,7 @@ class Desk:
         self.machine = machine
         self.launching, self.verifying, self.exporting = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self.memory = Memory(Versions(), ReadSpeed())
+        self.checking = checking.Checking()
 
     async def carry_out(self, order: wire.Order, operator: str) -> dict[str, Any]:
         """The result. Raises Refusal or SpecError."""
@@ -73,8 +75,12 @@ class Desk:
         """Of those that change nothing."""
         if isinstance(body, wire.ReadAudit):
             return {"entries": await asyncio.to_thread(audit.newest, self.machine.state, body.limit)}
+        if isinstance(body, wire.ReadHistory):
+            return await asyncio.to_thread(self.machine.history.read, body, time.time())
         if isinstance(body, wire.ListAlerts):
             return self.machine.alerts.listing(body.limit)
+        if isinstance(body, wire.RunChecks):
+            return await self.checking.carry_out(body, self.machine)
         if isinstance(body, wire.ListSnapshots):
             return await self.snapshots(body)
         if isinstance(body, wire.Evidence):

@@ -9,6 +9,7 @@ from typing import Any
 from agent import cordon
 from agent.alerts import Alerts
 from agent.events import Events
+from agent.history import History
 from agent.host import HostReader
 from agent.launch import Surroundings
 from agent.lessons import Lessons
@@ -31,6 +32,7 @@ class Machine:
         self.lost: frozenset[str] = frozenset()
         self.alerts = Alerts(state, events)
         self.postmortem = Postmortem(events)
+        self.history = History(state.history, events)
 
     def read(self) -> None:
         """Reads the disk and /proc, so it belongs on a thread. Raises OSError; what was read before stays then."""
@@ -49,6 +51,7 @@ class Machine:
         )
         now = NodeState(host, gpus, runs, self.probe.age_s)
         self.tree = to_tree(replace(now, alerts=self.alerts.look(now, time.monotonic(), time.time())))
+        self.history.record(now, time.time())
         self.events.flush()
         self.alerts.save()
 

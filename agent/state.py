@@ -72,6 +72,10 @@ class StateFolder:
         return self.path / "audit.jsonl"
 
     @property
+    def history(self) -> Path:
+        return self.path / "history"
+
+    @property
     def lessons(self) -> Path:
         return self.path / "memory.json"
 

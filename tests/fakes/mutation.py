@@ -53,6 +53,7 @@ def from_console() -> list[bytes]:
         *(wire.Kill("run-1"), wire.Steer("run-1", "rollback", {"step": 3}), wire.Resume("run-1"), wire.Pin("r", "s")),
         *(wire.Logs("run-1", 0, -100), wire.Progress("run-1", 5), wire.ListRuns(3), wire.ListSnapshots("run-1")),
         *(wire.ReadExport("r", "f", "p"), wire.ReadAudit(5), wire.Cordon(True, "why")),
+        wire.ReadHistory(600.0, ("host/cpu_percent", "GPU-1/power_w"), 50),
     ]
     orders = [wire.Order(f"order-{n}", 5.0, body) for n, body in enumerate(bodies)]
     return [wire.encode(one) for one in (wire.Ack(1), wire.Hello(1, "1", "ann@laptop", "s", 3), *orders)]
