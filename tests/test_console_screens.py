@@ -68,6 +68,48 @@ async def test_a_lost_gpu_blanks_one_card_only() -> None:
         await shows(pilot, "✕ GPU is lost", "40.0/80.0 GiB", "1 alert!", "node1!")
 
 
+WORN = {
+    "sm_active_percent": 71.0,
+    "sm_clock_max_mhz": 1980.0,
+    "temperature_slowdown_c": 89.0,
+    "temperature_memory_c": 66.0,
+    "pcie_gen": 5,
+    "pcie_width": 16,
+    "nvlinks": 18,
+    "nvlinks_down": 2,
+    "ecc_corrected": 41,
+    "ecc_uncorrected": 1,
+    "remapped_rows": 1,
+    "remap_pending": 1,
+    "xid": 94,
+    "memory_reserved_bytes": 600 << 20,
+}
+
+
+async def test_a_card_tells_its_health_and_its_instances() -> None:
+    sat = sitting("node1", runs=False)
+    async with console(sat, (160, 50)) as pilot:
+        parts = (wire.MigInstance("MIG-7", "3g.40gb", 40 << 30, 10 << 30),)
+        cards = {"GPU-1": replace(gpu(0, 0.5, 70), mig=parts, **WORN)}  # type: ignore[arg-type]
+        sat.links["node1"].tell(replace(node_state("node1"), gpus=cards))
+        await pilot.press("enter")
+        await shows(pilot, "Xid 94", "ECC 1!", "bad memory waits for a reset", "2 NVLinks down")
+        await shows(
+            pilot, "SM busy 71%", "slows at 89 °C", "PCIe 5x16", "NVLink 16/18", "ECC 41/1", "held back 600 MiB"
+        )
+        await shows(pilot, "MIG 3g.40gb", "10.0/40.0 GiB")
+
+
+async def test_a_narrow_screen_tells_what_is_wrong_and_leaves_the_rest_out() -> None:
+    sat = sitting("node1", runs=False)
+    async with console(sat, (80, 24)) as pilot:
+        cards = {"GPU-1": replace(gpu(0, 0.5, 70), **WORN)}  # type: ignore[arg-type]
+        sat.links["node1"].tell(replace(node_state("node1"), gpus=cards))
+        await pilot.press("enter")
+        await shows(pilot, "Xid 94", "ECC 1!")
+        assert "SM busy" not in painted(app_of(pilot))
+
+
 async def test_enter_drills_in_and_escape_comes_back_and_never_quits() -> None:
     async with console(sitting("node1")) as pilot:
         app = app_of(pilot)

@@ -12,7 +12,9 @@ from console.demo.place import NODES, Place
 PER_NODE = 2
 NAME = "SIMULATED H100 80GB"
 IDLE_C, IDLE_W, BUSY_C, BUSY_W = 34.0, 70.0, 38.0, 520.0
-"""At rest, and what a full load adds; chosen to look like a card, not measured on one."""
+"""At rest, and what a full load adds; chosen to look like a card, not measured on one. So are the rest."""
+IDLE_MHZ, BUSY_MHZ = 345, 1980
+RESERVED_BYTES = 600 << 20
 
 
 class SimulatedGpus:
@@ -48,6 +50,15 @@ class SimulatedGpus:
             utilisation_percent=round(100 * busy),
             temperature_c=round(IDLE_C + BUSY_C * busy),
             power_mw=round(1000 * (IDLE_W + BUSY_W * busy)),
+            sm_clock_mhz=BUSY_MHZ if busy > 0.05 else IDLE_MHZ,
+            reserved_bytes=RESERVED_BYTES,
+            sm_active_percent=round(80 * busy),
+            slowdown_c=89,
+            memory_c=round(IDLE_C + BUSY_C * busy) + 6,
+            rows=(0, 0, 0, 0),
+            pcie=(5, 5, 16, 16, 0),
+            nvlink=(18, 0, 0),
+            persistence=1,
             processes=tuple((pid, size) for pid, (size, _share) in usage.items()),
         )
 

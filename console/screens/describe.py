@@ -6,21 +6,22 @@ from collections.abc import Iterable
 
 from agent import wire
 from console.fleet import Node
-from console.format import UNKNOWN, age, clock, duration, fraction, percent, power, rate, round_trip, share, used_of
+from console.format import (
+    UNKNOWN,
+    age,
+    clock,
+    duration,
+    round_trip,
+    share,
+)
+from console.screens.card import gpu_lines
+from console.screens.machine import host_lines, port_lines
 from console.strings import _
 from console.widgets.levels import (
-    DISK_BAD,
-    DISK_WARN,
-    MEMORY_BAD,
-    MEMORY_WARN,
-    busy,
-    heat,
-    level,
-    memory,
     phase,
     run_phase,
 )
-from console.widgets.paint import EMPTY, Line, Span, aligned, bar, cells, crop, heading, join, one_line, pairs, wrapped
+from console.widgets.paint import EMPTY, Line, Span, aligned, cells, crop, heading, one_line, wrapped
 
 SEVERITY = {"info": ("·", "dim"), "warn": ("!", "warn"), "critical": ("‼", "bad")}
 
@@ -56,81 +57,6 @@ def status_lines(node: Node, now: float, width: int) -> list[Line]:
     if link.hint and link.phase != "live":
         lines += wrapped("→ " + link.hint, width, "text")
     return lines
-
-
-def gpu_lines(gpu: wire.Gpu, width: int) -> list[Line]:
-    """A card in two rows, or one where it does not answer."""
-    name = one_line(gpu.name) or gpu.uuid
-    left: Line = ((f"{gpu.index:>2} ", "strong"), (name, "warn" if gpu.simulated else "text"))
-    if gpu.lost:
-        return [crop(join([left, ((f"✕ {one_line(gpu.lost)}", "bad"),)]), width)]
-    watts = power(gpu.power_w) + (f" / {power(gpu.power_limit_w)}" if gpu.power_limit_w is not None else "")
-    right = (*aligned(heat(gpu.temperature_c), 6, right=True), *aligned(((watts, "text"),), 16, right=True))
-    slowed: Line = ((_("slowed: ") + ", ".join(gpu.throttle), "warn"),) if gpu.throttle else EMPTY
-    ecc: Line = ((_("ECC {n}!").format(n=gpu.ecc_uncorrected), "bad"),) if gpu.ecc_uncorrected else EMPTY
-    head = crop(join([left, slowed, ecc]), width - cells(right) - 2)
-    return [(*head, ("  ", "text"), *right), gpu_bars(gpu, width)]
-
-
-def gpu_bars(gpu: wire.Gpu, width: int) -> Line:
-    figures = used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    room = max(8, width - 34)
-    full = fraction(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    role = level(full, MEMORY_WARN, MEMORY_BAD)
-    used = gpu.utilisation_percent
-    return crop(
-        (
-            ("   util ", "dim"),
-            *bar(None if used is None else used / 100, room // 2, "accent"),
-            *aligned(busy(used), 5, right=True),
-            ("  mem ", "dim"),
-            *bar(full, room - room // 2, "accent" if role == "text" else role),
-            *aligned(((figures, role),), 15, right=True),
-        ),
-        width,
-    )
-
-
-def host_lines(host: wire.Host, width: int) -> list[Line]:
-    cpus = f" {host.cpu_count} CPU" if host.cpu_count is not None else ""
-    load = UNKNOWN if host.load_1 is None else f"{host.load_1:.2f}"
-    room = max(4, width // 2 - 26)
-    items: list[tuple[str, Line]] = [
-        ("CPU", (*bar(frac(host.cpu_percent), room, "accent"), (f" {percent(host.cpu_percent)}{cpus}", "text"))),
-        (_("load"), ((load, "text"), (_(" over 1 min"), "dim"))),
-        ("RAM", (*bar(fraction(host.ram_used_bytes, host.ram_total_bytes), room, "accent"), *ram(host))),
-        (_("net"), ((f"↓ {rate(host.net_rx_bytes_s)}  ↑ {rate(host.net_tx_bytes_s)}", "text"),)),
-    ]
-    lines = pairs(items, width, 4, columns=2 if width >= 64 else 1)
-    return lines + [disk_line(disk, width) for disk in host.disks]
-
-
-def frac(value: float | None) -> float | None:
-    return None if value is None else value / 100
-
-
-def ram(host: wire.Host) -> Line:
-    return ((" " + used_of(host.ram_used_bytes, host.ram_total_bytes), "text"),)
-
-
-def disk_line(disk: wire.Disk, width: int) -> Line:
-    used = disk.total_bytes - disk.free_bytes
-    full = fraction(used, disk.total_bytes)
-    role = level(full, DISK_WARN, DISK_BAD)
-    return crop(
-        join(
-            [
-                (("disk ", "dim"), *bar(full, max(4, width // 2 - 26), "accent" if role == "text" else role)),
-                (*memory(used, disk.total_bytes, DISK_WARN, DISK_BAD), (_(" used, "), "dim")),
-                (
-                    (used_of(disk.free_bytes, disk.total_bytes) + _(" free"), "text"),
-                    (f"  {one_line(disk.mount)}", "dim"),
-                ),
-            ],
-            " ",
-        ),
-        width,
-    )
 
 
 def run_line(run: wire.RunState, width: int) -> Line:
@@ -179,6 +105,8 @@ def node_lines(node: Node, now: float, width: int, *, runs: bool = True) -> list
     up = _("up {time}").format(time=duration(state.host.uptime_s))
     body += [EMPTY, heading(_("Host {name}, {up}").format(name=one_line(state.host.hostname), up=up), width)]
     body += host_lines(state.host, width)
+    if state.ports:
+        body += [EMPTY, *port_lines(state.ports, width)]
     if runs and state.runs:
         body += [EMPTY, heading(_("Runs"), width), *(run_line(run, width) for run in node.runs()[:8])]
     if node.events:
