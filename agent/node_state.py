@@ -171,6 +171,10 @@ class Gpu:
     """The newest Xid since the agent looks; None: none came, or nobody could tell"""
     xids: int | None = None
     """How many came"""
+    xids_hardware: int | None = None
+    """How many of them the card itself is to blame for, not the program on it"""
+    xid_fault: str = ""
+    """The newest of those in words, with what to do"""
     processes: tuple[GpuProcess, ...] = ()
     lost: str = ""
     """Non-empty when this card does not answer: NVML's own words."""
@@ -267,3 +271,19 @@ class SnapshotState:
     badge: str = "exact"
     """How a resume from it would be: exact | inexact | weights-only"""
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a node: how it stands, why, what was seen, and what to do.
+
+    `reason` is the same on nodes that are alike; what differs between them stands in `evidence`.
+    """
+
+    family: str
+    name: str
+    health: str
+    """good | watch | fault | unknown"""
+    reason: str
+    evidence: str = ""
+    action: str = ""

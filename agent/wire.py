@@ -21,6 +21,7 @@ from agent.deflated import Deflater, Inflater
 from agent.difference import amend, apply_difference, difference, renewed
 from agent.node_state import (
     Alert,
+    Check,
     Disk,
     Gpu,
     GpuProcess,
@@ -339,8 +340,26 @@ class ListAlerts:
     limit: int = 200
 
 
+@dataclass(frozen=True, slots=True)
+class RunChecks:
+    """Look whether the node is sound; takes as long as its slowest check, half a minute at the most.
+
+    Result: {"checks": [Check], "seconds"}. Writes at most 256 MB to the disk and takes them away again.
+    """
+
+    families: tuple[str, ...] = ()
+    """Empty: all of them. A family that is named is measured even while a run is live."""
+    quick: bool = True
+    """False: also look for the Python that would train, which takes longer"""
+    python: str = ""
+    """The interpreter whose torch is compared with the driver"""
+    console_unix: float | None = None
+    """The console's clock when it asks"""
+
+
 Body = (
-    Cordon
+    RunChecks
+    | Cordon
     | Acknowledge
     | Mute
     | SetRules
@@ -417,6 +436,7 @@ __all__ = [
     "Acknowledge",
     "Alert",
     "Body",
+    "Check",
     "Cordon",
     "Deflater",
     "Disk",
@@ -453,6 +473,7 @@ __all__ = [
     "ReadSpec",
     "Reply",
     "Resume",
+    "RunChecks",
     "RunState",
     "SetRules",
     "SnapshotState",
