@@ -33,6 +33,16 @@ def rate(bytes_s: float | None) -> str:
     return UNKNOWN if bytes_s is None else f"{size(bytes_s)}/s"
 
 
+def gigabytes_s(bytes_s: float | None) -> str:
+    """As makers of networks count: decimal, ``48.1 GB/s``."""
+    return UNKNOWN if bytes_s is None or not math.isfinite(bytes_s) else f"{three_digits(bytes_s / 1e9)} GB/s"
+
+
+def gigabits(bits_s: float | None) -> str:
+    """What a link can do: ``400 Gb/s``, ``0.1 Gb/s``."""
+    return UNKNOWN if bits_s is None or not math.isfinite(bits_s) else f"{bits_s / 1e9:g} Gb/s"
+
+
 def three_digits(value: float) -> str:
     """Three significant digits without an exponent, for values from 0 to a few thousand."""
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
