@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -83,6 +84,9 @@ def _first(chunk: bytes) -> int:
 
 def _mostly_utf8(sample: bytes) -> bool:
     """UTF-8 with a few broken bytes is still UTF-8: those rows are reported. Legacy text has hardly a valid one."""
+    with suppress(UnicodeDecodeError):
+        codecs.getincrementaldecoder("utf-8")("surrogatepass").decode(sample)
+        return True
     text = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(sample)
     escaped = sum(1 for c in text if "\udc80" <= c <= "\udcff")
     return escaped <= sum(1 for c in text if c > "\x7f") - escaped

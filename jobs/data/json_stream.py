@@ -39,7 +39,7 @@ class Stream:
         opened = wrapper is not None
         if wrapper is not None:
             self._go(wrapper.end())
-        inside, comma = opened, True
+        inside, comma, whole = opened, True, True
         while (mark := self._mark()) != "":
             if mark == "," or (mark == "]" and inside) or (mark == "[" and not inside):
                 inside = inside if mark == "," else mark == "["
@@ -50,8 +50,8 @@ class Stream:
                 continue
             row = self._row()
             yield row if comma or not inside or row.fault else _with(row, "the comma before this row is missing")
-            comma = False
-        if inside:
+            comma, whole = row.fault is not None, row.fault is None
+        if inside and whole:
             yield Row(self._line, fault=Fault("truncated", "the list is never closed: the file was cut off"))
 
     def _more(self) -> bool:

@@ -57,7 +57,9 @@ class Separated:
             if line.fault is not None:
                 self._faults.append(line.fault)
             self._repairs += line.repairs
-            yield line.text + "\n"
+            if "\0" in line.text:
+                self._repairs.append("NUL characters were left out")
+            yield line.text.replace("\0", "") + "\n"
 
     def rows(self) -> Iterator[Row]:
         """One row per record. Raises nothing: a record that cannot be cut comes as a fault."""

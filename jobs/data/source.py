@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.data import json_lines, json_stream, prose, separated, table
 from jobs.data.json_value import Parser
 from jobs.data.row import Fault, Row
-from jobs.data.text import Text, binary
+from jobs.data.text import Text, opened
 from jobs.failure import JobError
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".md", ".parquet", ".arrow", ".xlsx")
@@ -138,8 +138,7 @@ def _suffix(path: Path) -> str:
 
 def _table(path: Path) -> str:
     """The kind of a file that is not text; empty for text. Raises JobError for a kind that cannot be read."""
-    stream, _raw = binary(path)
-    with stream:
+    with opened(path) as (stream, _raw):
         start = stream.read(8)
     if start.startswith(b"PAR1"):
         return "parquet"

@@ -43,10 +43,12 @@ def _arrow(path: Path) -> Iterator[Any]:
     ipc = library("pyarrow.ipc", "an Arrow file")
     try:
         with arrow.memory_map(str(path)) as source:
-            if path.open("rb").read(6) == b"ARROW1":
+            if source.read(6) == b"ARROW1":
+                source.seek(0)
                 table = ipc.open_file(source)
                 yield from _batches(table.get_batch(i) for i in range(table.num_record_batches))
             else:
+                source.seek(0)
                 yield from _batches(ipc.open_stream(source))
     except (arrow.ArrowException, OSError) as wrong:
         raise _broken(path, "Arrow", wrong) from wrong

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
@@ -27,15 +29,22 @@ class Line(NamedTuple):
     ended: bool = True
 
 
-def binary(path: Path) -> tuple[BinaryIO, BinaryIO]:
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The content, and the file below whose position says how far one is (they differ where it is compressed)."""
     try:
-        raw = path.open("rb", buffering=charset.CHUNK_BYTES)
+        raw = cast(io.BufferedReader, path.open("rb", buffering=charset.CHUNK_BYTES))
     except OSError as wrong:
         raise JobError(f"{path} cannot be read: {wrong.strerror}", "Correct the path or its permissions.") from wrong
-    if cast(io.BufferedReader, raw).peek(2)[:2] == _GZIP:
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)), 1 << 18)), raw
-    return raw, raw
+    with raw:
+        if raw.peek(2)[:2] != _GZIP:
+            yield raw, raw
+            return
+        try:
+            with gzip.GzipFile(fileobj=raw) as inner:
+                yield cast(BinaryIO, inner), raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as wrong:
+            raise JobError(f"{path} is not a whole gzip file: {wrong}", "Copy it again.") from wrong
 
 
 class Text:
@@ -43,8 +52,7 @@ class Text:
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
-        stream, _raw = binary(path)
-        with stream:
+        with opened(path) as (stream, _raw):
             self.charset = charset.of(stream, encoding)
         self._raw: BinaryIO | None = None
         self.crlf = False
@@ -54,16 +62,14 @@ class Text:
         return 0 if self._raw is None or self._raw.closed else self._raw.tell()
 
     def head(self, chars: int = 65536) -> str:
-        stream, _raw = binary(self.path)
-        with stream:
+        with opened(self.path) as (stream, _raw):
             stream.read(self.charset.mark_bytes)
             decoder = codecs.getincrementaldecoder(self.charset.name)("replace")
             return decoder.decode(stream.read(chars))
 
     def lines(self) -> Iterator[Line]:
         """Every line. A line beyond the limit for rows comes as a fault, and the next one is found."""
-        stream, self._raw = binary(self.path)
-        with stream:
+        with opened(self.path) as (stream, self._raw):
             stream.read(self.charset.mark_bytes)
             yield from self._wide(stream) if self.charset.wide or self.charset.newline == "\r" else self._narrow(stream)
 
@@ -87,22 +93,21 @@ class Text:
 
     def _wide(self, stream: BinaryIO) -> Iterator[Line]:
         newline, number = self.charset.newline, 0
-        text = io.TextIOWrapper(stream, self.charset.name, "replace", newline=newline)
-        for line in iter(partial(text.readline, ROW_LIMIT_CHARS), ""):
-            number += 1
-            if not line.endswith(newline) and len(line) == ROW_LIMIT_CHARS:
-                yield Line(number, "", fault=_endless())
-                while line and not line.endswith(newline):
-                    line = text.readline(ROW_LIMIT_CHARS)
-                continue
-            self.crlf = self.crlf or line.endswith("\r\n")
-            bad = Fault("bad-bytes", f"has bytes that are not {self.charset.name}") if "\ufffd" in line else None
-            yield Line(number, line.rstrip("\r\n"), (), bad, line.endswith(newline))
+        with io.TextIOWrapper(cast(io.BufferedReader, stream), self.charset.name, "replace", newline=newline) as text:
+            for line in iter(partial(text.readline, ROW_LIMIT_CHARS), ""):
+                number += 1
+                if not line.endswith(newline) and len(line) == ROW_LIMIT_CHARS:
+                    yield Line(number, "", fault=_endless())
+                    while line and not line.endswith(newline):
+                        line = text.readline(ROW_LIMIT_CHARS)
+                    continue
+                self.crlf = self.crlf or line.endswith("\r\n")
+                bad = Fault("bad-bytes", f"has bytes that are not {self.charset.name}") if "\ufffd" in line else None
+                yield Line(number, line.rstrip("\r\n"), (), bad, line.endswith(newline))
 
     def chunks(self) -> Iterator[str]:
         """The whole text in pieces; bytes that are not text become lone surrogates U+DC80 to U+DCFF."""
-        stream, self._raw = binary(self.path)
-        with stream:
+        with opened(self.path) as (stream, self._raw):
             stream.read(self.charset.mark_bytes)
             errors = "replace" if self.charset.wide else "surrogateescape"
             decoder = codecs.getincrementaldecoder(self.charset.name)(errors)

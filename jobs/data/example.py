@@ -1,0 +1,71 @@
+"""What a row means, whichever layout it came in: turns of a conversation, text, or answers that are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`role`: system, user, assistant or tool. `more`: what a turn holds besides text, under OpenAI's names
+    (tool_calls, tool_call_id, name, reasoning_content; `parts` for pictures and sound)."""
+
+    role: str
+    content: str
+    more: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """`kind`: chat, text, preference (prompt, chosen, rejected), reward (two whole conversations) or kto (labelled).
+
+    `turns` is the conversation, or what both answers of a pair have before them.
+    """
+
+    kind: str
+    turns: tuple[Turn, ...] = ()
+    chosen: tuple[Turn, ...] = ()
+    rejected: tuple[Turn, ...] = ()
+    label: bool | None = None
+    text: str | None = None
+    tools: Any = None
+    margin: float | None = None
+
+    def digests(self) -> tuple[bytes, bytes]:
+        """Of the question alone, and of the whole: the same for the same content, in whichever layout it came.
+
+        Space around the parts does not count. Text, and pairs of whole conversations, have no question of their own.
+        """
+        if self.text is not None:
+            whole = _digest((self.text.strip(),))
+            return whole, whole
+        if self.kind in ("chat", "kto"):
+            question = _digest(_spoken(self.turns[:-1]))
+            return question, _digest(_spoken(self.turns[-1:]), question + bytes((self.label is True,)))
+        pair = (*_spoken(self.chosen), "\x01", *_spoken(self.rejected))
+        question = _digest(_spoken(self.turns) if self.turns else pair)
+        return question, _digest(pair, question)
+
+    def flow(self) -> str:
+        """All its text, in order."""
+        spoken = (turn.content for turn in (*self.turns, *self.chosen, *self.rejected))
+        return self.text if self.text is not None else "\n".join(spoken)
+
+
+def _spoken(turns: tuple[Turn, ...]) -> list[str]:
+    words: list[str] = []
+    for turn in turns:
+        words += (turn.role, turn.content.strip())
+        if turn.more:
+            words.append(json.dumps(turn.more, sort_keys=True, default=str))
+    return words
+
+
+def _digest(words: Sequence[str], start: bytes = b"") -> bytes:
+    return blake2b(start + "\x00".join(words).encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
