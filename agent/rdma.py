@@ -58,7 +58,7 @@ class Card:
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.folder, self.name, self.clock = folder, folder.name, clock
         self.growth = Growth(0.0)
-        self.counted: dict[tuple[Path, tuple[str, ...]], tuple[str, ...]] = {}
+        self.counted: dict[Path, tuple[str, ...]] = {}
         self.was_active: frozenset[int] = frozenset()
         self.aside: Aside[tuple[Port, ...]] = Aside(self.ask, (), EVERY_S)
 
@@ -127,12 +127,12 @@ class Card:
 
     def summed(self, folder: Path, names: tuple[str, ...]) -> int | None:
         """Of those that this card has. One of them missing once makes the sum unknown, not smaller."""
-        values = {name: whole(folder / name) for name in names}
-        known = self.counted.setdefault((folder, names), tuple(name for name in names if values[name] is not None))
-        found = [value for name in known if (value := values[name]) is not None]
-        if not known:
-            del self.counted[folder, names]
-        return sum(found) if found and len(found) == len(known) else None
+        mine = self.counted.get(folder)
+        values = {name: whole(folder / name) for name in mine or names}
+        found = {name: value for name, value in values.items() if value is not None}
+        if mine is None and found:
+            self.counted[folder] = tuple(found)
+        return sum(found.values()) if found and len(found) == len(mine or found) else None
 
 
 def source(folder: Path, names: tuple[str, str]) -> tuple[Path, int] | None:
