@@ -17,6 +17,7 @@ from jobs.data.example import Example
 from jobs.data.extra import library
 from jobs.data.spill import Place, Spill
 
+SHARE = 0.85
 VALUES, BAND = 64, 4
 SIGNATURE_BYTES = VALUES * 4
 SHINGLE = 3
@@ -26,7 +27,7 @@ _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|\w+")
 class Near:
     """`share`: overlap of word triples (Jaccard) from which two rows count as almost the same."""
 
-    def __init__(self, share: float = 0.85) -> None:
+    def __init__(self, share: float = SHARE) -> None:
         self.share = share
         sketch = library("datasketch", "the search for near-duplicates")
         self._hash: Any = sketch.MinHash(num_perm=VALUES, seed=1, hashfunc=zlib.crc32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +57,6 @@ class DataSet:
         self.sources = [Source(path, self._choices.encoding) for path in paths]
         self.columns: list[Columns] = []
         self.rows = 0
-        self.counts: Counter[str] = Counter()
 
     @property
     def size_bytes(self) -> int:
@@ -71,20 +69,22 @@ class DataSet:
         source = self.sources[file]
         return Finding(level, kind, reason, str(source.path), place, source.unit)
 
+    def prepare(self) -> None:
+        """Finds the layout of every file, so that nothing is begun that cannot be finished. Raises JobError."""
+        for source in self.sources[len(self.columns) :]:
+            self.columns.append(self._detected(source, list(itertools.islice(source.rows(), SAMPLE_ROWS))))
+
     def read(self) -> Iterator[Read | Finding]:
         """Every row of every file: as an example, or as the finding why it is none; repairs come before the example.
 
         Raises JobError where a file cannot be read as a whole, or its layout is not known.
         """
         self.rows = 0
-        self.columns.clear()
+        self.prepare()
         before = 0
         for number, source in enumerate(self.sources):
-            rows = source.rows()
-            first = list(itertools.islice(rows, SAMPLE_ROWS))
-            self.columns.append(self._detected(source, first))
-            reading = Reading(self.columns[-1], self._choices.roles)
-            for row in itertools.chain(first, rows):
+            reading = Reading(self.columns[number], self._choices.roles)
+            for row in source.rows():
                 self.rows += 1
                 if not self.rows % PROGRESS_ROWS:
                     self._progress(before + source.position_bytes, self.rows)
@@ -96,11 +96,9 @@ class DataSet:
         try:
             example, repairs = reading.example(row)
         except Fault as fault:
-            self.counts[REJECTED] += 1
             yield self.finding(REJECTED, fault.kind, fault.reason, number, row.place)
             return
         if repairs:
-            self.counts[REPAIRED] += 1
             for repair in repairs:
                 yield self.finding(REPAIRED, "repaired", repair, number, row.place)
         yield Read(example, number, row.place, row.value)

@@ -1,0 +1,29 @@
+"""`tunedeck data`: look at training data, put it into another form, divide it, count it. Needs no node and no torch."""
+
+from __future__ import annotations
+
+import argparse
+
+from console.data import check
+from console.failure import USAGE, Failure
+from console.strings import _
+from jobs.failure import JobError
+
+PARTS = {
+    "check": (check, _("every row that cannot be used, with file, line and reason")),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parts = parser.add_subparsers(dest="part", metavar="WHAT", required=True, title=_("what to do"))
+    for name, (module, summary) in PARTS.items():
+        module.add_arguments(parts.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + "."))
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: nothing is wrong; 1: something is, and was said; 2: wrong usage. Raises Failure."""
+    try:
+        status: int = PARTS[args.part][0].run(args)
+    except JobError as error:
+        raise Failure(error.message, error.hint, USAGE) from error
+    return status
