@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import socket
+import struct
 import subprocess
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -22,6 +24,8 @@ MOST_KERNEL_LINES = 4000
 MEMORY = ("MemTotal", "MemFree", "MemAvailable", "SwapTotal", "SwapFree", "CommitLimit", "Committed_AS", "Shmem")
 CGROUPS = Path("/sys/fs/cgroup")
 INFINIBAND = Path("/sys/class/infiniband")
+SIOCGIFADDR = 0x8915
+"""netdevice(7); the address is that of a sockaddr_in after the name"""
 
 
 def kernel_log(began_unix: float, ended_unix: float) -> tuple[str, str]:
@@ -135,6 +139,22 @@ def ports(root: Path = INFINIBAND) -> str:
     """State of all RDMA ports as `grep . /sys/class/infiniband/*/ports/*/…` prints it; empty without any."""
     found = (port / name for port in sorted(root.glob("*/ports/*")) for name in ("state", "phys_state", "rate"))
     return "".join(f"{INFINIBAND / path.relative_to(root)}:{one_word(path)}\n" for path in found)
+
+
+def addresses() -> str:
+    """The IPv4 address of each interface, as `ip -br addr` prints them."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        found = ((name, address(asking, name)) for _, name in socket.if_nameindex())
+        return "".join(f"{name:<16} UNKNOWN {own}\n" for name, own in found if own)
+
+
+def address(asking: socket.socket, interface: str) -> str:
+    """Empty for one without."""
+    try:
+        answer = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", interface.encode()))
+    except OSError:
+        return ""
+    return socket.inet_ntoa(answer[20:24])
 
 
 def one_word(path: Path) -> str:

@@ -119,6 +119,7 @@ def sources(folder: RunFolder, gpus: Mapping[str, Gpu], alias: str = "") -> Iter
     yield "node/meminfo.txt", lambda: circumstances.memory().encode()
     yield "node/memory.events.txt", lambda: circumstances.group_events(launcher).encode()
     yield "node/gpus.txt", lambda: circumstances.gpu_lines(gpus.values()).encode()
+    yield "node/addresses.txt", lambda: circumstances.addresses().encode()
     yield "node/rdma_ports.txt", lambda: circumstances.ports().encode()
 
 

@@ -93,6 +93,8 @@ def test_localhost_is_the_node_that_says_so_and_no_other() -> None:
     here, there = Alias("a/", "vm1", "one"), Alias("b/", "vm2", "two")
     names = [("localhost", "b/logs/launcher.log"), ("vm1", "b/logs/rank-0.log"), ("vm2.rack", "a/x"), ("vm12", "a/x")]
     assert [word([here, there], name, file) for name, file in names] == ["two", "one", "two", "vm12"]
+    mixed = [Alias(None, "vm1", "one"), Alias(None, "vm2", "two")]
+    assert [word(mixed, name, file) for name, file in names] == ["localhost", "one", "two", "vm12"]
 
 
 def test_little_room_keeps_what_matters_most(folder: RunFolder) -> None:

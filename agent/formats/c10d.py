@@ -75,7 +75,12 @@ PATTERNS = (
         "failed to pass monitoredBarrier",
         r"Ranks? (?P<ranks>\d+(?:, \d+)*) failed to pass monitoredBarrier in (?P<timeout_ms>\d+) ms",
     ),
-    pattern("c10d.gloo", "loo connectFullMesh failed", r"onnectFullMesh failed with(?:.*remote=\[(?P<peer>[^\]]+)\])?"),
+    pattern(
+        "c10d.gloo",
+        "loo connectFullMesh failed",
+        r"onnectFullMesh failed with"
+        r"(?:.*remote=\[(?P<peer>[^\]]+)\](?::(?P<port>\d+)(?P<pair>\$\d+)?)?)?",
+    ),
     pattern("c10d.gloo_reset", "onnection closed by peer", r"onnection closed by peer \[(?P<peer>[^\]]+)\]"),
     pattern("c10d.gloo_reset", "Read error [", r"Read error \[(?P<peer>[^\]]+)\]\S*: Connection reset"),
     pattern(

@@ -10,6 +10,7 @@ from agent.formats.line import Document, Line
 
 HOSTS = re.compile(r"^(?P<addr>\d+\.\d+\.\d+\.\d+)\s+(?P<host>[A-Za-z][\w.-]*)(?:\s+slots=\d+)?\s*$")
 POD = re.compile(r"^(?P<host>[a-z0-9][a-z0-9.-]*) +\d+/\d+ +(?P<status>[A-Z]\w+) .*?(?P<addr>\d+\.\d+\.\d+\.\d+)")
+BRIEF = re.compile(r"^(?P<iface>[\w.-]+)(?:@\w+)?\s+(?:UP|DOWN|UNKNOWN)\s+(?P<addr>\d+\.\d+\.\d+\.\d+)(?:/\d+)?\b")
 LINK = re.compile(r"^\d+: (?P<iface>[\w.-]+)(?:@\w+)?: <(?P<flags>[\w,-]+)> mtu (?P<mtu>\d+)")
 SHM = re.compile(r"^(?:shm|tmpfs|none)\s+(?P<size>\S+)\s+\S+\s+\S+\s+(?P<used>\d+)%\s+/dev/shm")
 DISK = re.compile(r"^(?!Filesystem)\S+\s+[\d.]+\S*\s+[\d.]+\S*\s+[\d.]+\S*\s+(?P<used>\d+)%\s+(?P<mount>/\S*)\s*$")
@@ -44,6 +45,8 @@ FIREWALL = re.compile(
 FACTS = (
     ("host.address", "", HOSTS),
     ("host.address", "/", POD),
+    ("host.own_address", " UP ", BRIEF),
+    ("host.own_address", " UNKNOWN ", BRIEF),
     ("host.iface", "> mtu ", LINK),
     ("host.shm", "/dev/shm", SHM),
     ("host.disk", "% ", DISK),

@@ -7,28 +7,37 @@ from dataclasses import dataclass, replace
 
 from agent.formats.event import Event
 
-RECORD = "node/node.json"
+OWN = "node/"
+RECORD = f"{OWN}node.json"
 """Beside what else a node told of itself: see agent/evidence.py"""
 LOCAL = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """`folder`: where everything that this node told lies; only there is localhost this node."""
+    """`folder`: where everything lies that this node told and no other; only there is localhost this node."""
 
-    folder: str
+    folder: str | None
     hostname: str
     word: str
 
+    def told(self, file: str, part: str = "") -> bool:
+        return self.folder is not None and file.startswith(self.folder + part)
+
     def names(self, name: str, file: str) -> bool:
-        own = (self.hostname, LOCAL) if file.startswith(self.folder) else (self.hostname,)
+        own = (self.hostname, LOCAL) if self.told(file) else (self.hostname,)
         return bool(name) and any(name == one or name.startswith(f"{one}.") for one in own if one)
 
 
 def told(nodes: Iterable[Event]) -> list[Alias]:
-    """Of `run.node` events: those with a word of the user's."""
-    named = ((e.line.file.removesuffix(RECORD), e.get("hostname"), e.get("alias")) for e in nodes)
-    return [Alias(folder, hostname, word) for folder, hostname, word in named if word]
+    """By `run.node` events. A node of which no console has a word goes by its host name."""
+    found = [(e.line.file.removesuffix(RECORD), e) for e in nodes]
+    folders = [folder for folder, _ in found]
+    return [
+        Alias(folder if folders.count(folder) == 1 else None, e.get("hostname"), e.node)
+        for folder, e in found
+        if e.node
+    ]
 
 
 def word(aliases: Iterable[Alias], name: str | None, file: str) -> str | None:
@@ -37,6 +46,8 @@ def word(aliases: Iterable[Alias], name: str | None, file: str) -> str | None:
 
 
 def renamed(aliases: list[Alias], event: Event) -> Event:
+    """What a node told of itself is its own, also where it does not say so."""
     file = event.line.file
+    own = next((one.word for one in aliases if one.told(file, OWN)), None)
     detail = {key: word(aliases, value, file) or "" for key, value in event.detail.items()}
-    return replace(event, node=word(aliases, event.node, file), detail=detail)
+    return replace(event, node=word(aliases, event.node, file) or own, detail=detail)

@@ -84,6 +84,10 @@ class Case:
     def has(self, *kinds: str) -> bool:
         return any(self.events.get(kind) for kind in kinds)
 
+    def alone(self) -> bool:
+        """A run of tunedeck's own that never leaves its node."""
+        return self.has("run.node") and self.layout.sole_node() is not None
+
     def env(self, name: str) -> list[Event]:
         """Where NCCL said that a variable was set."""
         return [e for e in self.of("nccl.env") if e.get("name") == name]

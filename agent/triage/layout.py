@@ -154,7 +154,8 @@ def _addresses(layout: Layout, events: Mapping[str, list[Event]]) -> None:
             if owner != event.node:
                 continue  # one address on two nodes: a rule of its own
             layout.nodes.setdefault(event.node)
-    for event in events.get("host.address", ()):
+    own = [e for e in events.get("host.own_address", ()) if not e.get("addr").startswith("127.")]
+    for event in (*events.get("host.address", ()), *own):
         if event.node:
             layout.addresses[event.get("addr")] = event.node
 

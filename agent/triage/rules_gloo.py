@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.formats.event import Event
-from agent.triage.case import Case
-from agent.triage.rule import FAILED, MISMATCHED, REFUSED, Finding, finding, listed, rule
+from agent.triage.case import Case, each_node
+from agent.triage.rule import CONFIGURED, FAILED, MISMATCHED, REFUSED, Finding, finding, listed, rule
 from agent.triage.rules_hang import smaller
 
 
@@ -82,3 +83,22 @@ def cannot_connect(case: Case) -> Iterator[Finding]:
         peers = [case.layout.resolve(e.get("peer").rpartition(":")[0] or e.get("peer")) for e in blocked]
         yield finding("net.port-blocked", REFUSED - 2, blocked, nodes=peers, confidence=0.7,
                       why="gloo's connections to it do not get through")  # fmt: skip
+
+
+@rule(
+    "Gloo advertises the address that its name or GLOO_SOCKET_IFNAME gives; loopback cannot be reached from elsewhere."
+)
+def gloo_interface(case: Case) -> Iterator[Finding]:
+    nameless = case.of("signature.gloo-interface")
+    away = [] if case.alone() else case.of("c10d.gloo")
+    loopback = [e for e in away if re.match(r"127\.|::1|localhost", e.get("peer").strip("["))]
+    fallback = case.of("signature.gloo-fallback")
+    if nameless or loopback or (fallback and case.has("c10d.gloo")):
+        events = [*nameless[:1], *fallback[:1], *loopback[:1], *case.of("c10d.gloo")[:1]]
+        nics = [m[1] for e in nameless if (m := re.search(r"(?:address|interface) for: ([\w.-]+)", e.line.body))]
+        yield finding("gloo.interface", CONFIGURED, events, nodes=_gloo_nodes(case, events), nics=nics,
+                      why="gloo advertises an address that other nodes cannot reach", confidence=0.9)  # fmt: skip
+
+
+def _gloo_nodes(case: Case, events: list[Event]) -> list[str]:
+    return [n for e in each_node(events) if (n := case.node(e))]

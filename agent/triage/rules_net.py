@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.formats.event import Event
-from agent.triage.case import Case, each_node
+from agent.triage.case import Case
 from agent.triage.layout import ADDRESS
 from agent.triage.rule import CONFIGURED, FAILED, REFUSED, Finding, finding, listed, minority, rule
 
@@ -233,21 +233,3 @@ def store_lost(case: Case) -> Iterator[Finding]:
         why=("every other rank lost the store that rank 0 hosts"),
         confidence=0.85 if own else 0.65,
     )
-
-
-@rule(
-    "Gloo advertises the address its own name or GLOO_SOCKET_IFNAME gives; loopback cannot be reached from elsewhere."
-)
-def gloo_interface(case: Case) -> Iterator[Finding]:
-    nameless = case.of("signature.gloo-interface")
-    loopback = [e for e in case.of("c10d.gloo") if re.match(r"127\.|::1|localhost", e.get("peer").strip("["))]
-    fallback = case.of("signature.gloo-fallback")
-    if nameless or loopback or (fallback and case.has("c10d.gloo")):
-        events = [*nameless[:1], *fallback[:1], *loopback[:1], *case.of("c10d.gloo")[:1]]
-        nics = [m[1] for e in nameless if (m := re.search(r"(?:address|interface) for: ([\w.-]+)", e.line.body))]
-        yield finding("gloo.interface", CONFIGURED, events, nodes=_gloo_nodes(case, events), nics=nics,
-                      why="gloo advertises an address that other nodes cannot reach", confidence=0.9)  # fmt: skip
-
-
-def _gloo_nodes(case: Case, events: list[Event]) -> list[str]:
-    return [n for e in each_node(events) if (n := case.node(e))]
