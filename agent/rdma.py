@@ -12,6 +12,8 @@ from agent.growth import Growth
 from agent.wire import Port
 
 EVERY_S = 5.0
+RATES_S = 10.0
+"""Those of eight busy ports tremble all the time, and each is news to every console."""
 WHY = {"SILENT": "does not answer", "GONE": "its device is not there any more"}
 SILENT_S = 15.0
 """Well cards answer within milliseconds; after this one of them is as good as down."""
@@ -57,7 +59,7 @@ class Card:
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.folder, self.name, self.clock = folder, folder.name, clock
-        self.growth = Growth(0.0)
+        self.growth = Growth(RATES_S)
         self.counted: dict[Path, tuple[str, ...]] = {}
         self.was_active: frozenset[int] = frozenset()
         self.aside: Aside[tuple[Port, ...]] = Aside(self.ask, (), EVERY_S)
