@@ -34,8 +34,10 @@ python: {python}
 data: {{path: {data}, max_length: 48}}
 train: {{steps: 100000, learning_rate: 1e-3}}
 snapshots: {{every: 10, keep_days: 0}}
-hardware: {{processes: 2, device: cpu}}
+hardware: {{processes: {ranks}, device: cpu}}
 """
+NAME = "box"
+"""What the console calls the node"""
 CGROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 256 << 20
 
@@ -43,9 +45,9 @@ LIMIT_BYTES = 256 << 20
 class Scene:
     """One run on a node of its own, and what becomes of it."""
 
-    def __init__(self, node: Node, data: Path) -> None:
+    def __init__(self, node: Node, data: Path, ranks: int = 2) -> None:
         self.node, self.console = node, node.console()
-        text = SPEC.format(model=trainings.MODEL, python=sys.executable, data=data)
+        text = SPEC.format(model=trainings.MODEL, python=sys.executable, data=data, ranks=ranks)
         launched = self.console.ask(wire.Launch(text, "incident.yaml", force=True), deadline_s=120)
         assert launched.ok, launched
         self.folder = RunFolder.inside(node.state.runs, str(launched.result["run"]))
@@ -66,7 +68,7 @@ class Scene:
         until(lambda: self.console.run_phase(self.folder.name) == "ended", 120)
 
     def verdict(self, place: Path) -> Verdict:
-        reply = self.console.ask(wire.Evidence(self.folder.name), deadline_s=120)
+        reply = self.console.ask(wire.Evidence(self.folder.name, alias=NAME), deadline_s=120)
         assert reply.ok, reply
         return kept(reply.result, self.folder.name, time.time(), place).verdict()
 
@@ -86,7 +88,7 @@ def test_a_rank_killed(scene: Scene, tmp_path: Path) -> None:
     scene.rank(1).send(signal.SIGKILL)
     scene.ended()
     fault = scene.fault(tmp_path)
-    assert (fault.kind, fault.culprit.ranks) == ("app.rank-dead", (1,))
+    assert (fault.kind, fault.culprit.ranks, fault.culprit.nodes) == ("app.rank-dead", (1,), (NAME,))
 
 
 def test_the_launcher_and_its_store_killed(scene: Scene, tmp_path: Path) -> None:
