@@ -72,6 +72,7 @@ TABLE: tuple[Key, ...] = (
         _("Answer what a link asks: host key, password"),
         ("fleet", "node"),
     ),
+    Key("node.window", "h", "window", _("history"), _("Charts over 1 h, 6 h, 24 h, 14 days"), ("node",)),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
     Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), _REMEDY),
     Key("run.pause", "P", "pause_run", _("pause"), _("Save it, end it, free its GPUs; asks first"), _RUNS),
