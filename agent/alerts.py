@@ -53,6 +53,7 @@ class Alerts:
         self.measures, self.remedies = Measures(), Remedies(state, events)
         self.watched: dict[str, Watched] = {}
         self.rules: dict[str, Rule] = {}
+        self.by_kind: dict[str, list[Rule]] = {}
         self.rules_stamp: tuple[int, int] | None = (-1, -1)
         self.rules_due = 0.0
         self.trouble = ""
@@ -69,8 +70,8 @@ class Alerts:
             self.memory.muted = {alert: until for alert, until in self.memory.muted.items() if until > unix}
             measured, seen = set(), set()
             for subject in self.measures.subjects():
-                for rule in self.rules.values():
-                    if rule.kind == subject.kind and applies(rule, subject, state.host.hostname):
+                for rule in self.by_kind.get(subject.kind, ()):
+                    if applies(rule, subject, state.host.hostname):
                         alert = f"{rule.name}@{subject.key}" if subject.key else rule.name
                         seen.add(alert)
                         value = self.measures.value(subject, rule.field)
@@ -98,10 +99,15 @@ class Alerts:
             self.trouble, self.rules = str(wrong), shipped()
         except (OSError, UnicodeDecodeError) as wrong:
             self.trouble, self.rules = f"{FILE} cannot be read: {wrong}", shipped()
+        self.by_kind = {}
+        for rule in self.rules.values():
+            self.by_kind.setdefault(rule.kind, []).append(rule)
 
     def judge(self, alert: str, rule: Rule, subject: Subject, value: Any, now_s: float, unix: float) -> None:
-        seen = self.watched.setdefault(alert, Watched())
         firing = self.memory.firing.get(alert)
+        seen = self.watched.get(alert)
+        if seen is None:
+            seen = self.watched[alert] = Watched()
         if value is None:
             seen.held_since = seen.good_since = None
             self.unknown(alert, firing, seen, now_s, unix)
@@ -179,7 +185,8 @@ class Alerts:
                 self.clear(alert, f"{why}: {firing.text}", unix)
             else:
                 self.unknown(alert, firing, self.watched.setdefault(alert, Watched()), now_s, unix)
-        self.watched = {alert: one for alert, one in self.watched.items() if alert in seen | self.memory.firing.keys()}
+        known = seen | self.memory.firing.keys()
+        self.watched = {alert: one for alert, one in self.watched.items() if alert in known}
 
     def clear(self, alert: str, text: str, unix: float) -> None:
         firing = self.memory.firing.pop(alert)
@@ -250,6 +257,8 @@ def applies(rule: Rule, subject: Subject, hostname: str) -> bool:
     def fits(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
         return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
+    if not rule.scope and not rule.hosts:
+        return rule.enabled
     return rule.enabled and fits(rule.scope, subject.names) and fits(rule.hosts, (hostname,))
 
 

@@ -16,7 +16,6 @@ from agent.node import Machine
 from agent.reexec import RUN_MARK
 from agent.refusal import Refusal
 from agent.state import user_home
-from agent.wire import strip_tags
 from jobs.identity import ProcessIdentity
 
 ENDED_LOOKED_AT = 100
@@ -35,7 +34,7 @@ class Checking:
         async with self.one_at_a_time:  # two at once would measure each other's disk
             began = time.monotonic()
             checks = await asyncio.to_thread(self.look, body, machine, heard)
-        return {"checks": strip_tags(pack(checks)), "seconds": round(time.monotonic() - began, 1)}
+        return {"checks": pack(checks, tagged=False), "seconds": round(time.monotonic() - began, 1)}
 
     def look(self, body: wire.RunChecks, machine: Machine, heard_unix: float) -> list[wire.Check]:
         return self.checker.run(scene(body, machine, heard_unix), body.families)

@@ -58,18 +58,26 @@ def encode(message: Any) -> bytes:
     return ENCODER.encode(pack(message)).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def pack(value: Any) -> JSON:
-    """Dataclasses to tagged dicts, non-finite floats to {"~float": "nan"}, everything else as it is."""
+def pack(value: Any, tagged: bool = True) -> JSON:
+    """Dataclasses to dicts, with their class name under "t" where `tagged`; non-finite floats to {"~float": "nan"}."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {FLOAT_TAG: str(value)}
     if isinstance(value, dict):
-        return {str(key): pack(item) for key, item in value.items()}
+        return {str(key): pack(item, tagged) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [pack(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        fields = {f.name: pack(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"t": type(value).__name__, **fields}
-    return value
+        return [pack(item, tagged) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    fields = {name: pack(getattr(value, name), tagged) for name in names(cast(Any, kind))}
+    return {"t": kind.__name__, **fields} if tagged else fields
+
+
+@functools.cache
+def names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def parse(line: bytes) -> JSON:

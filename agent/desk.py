@@ -32,7 +32,6 @@ from agent.node import Machine
 from agent.preflight import Versions
 from agent.refusal import FULL, Refusal
 from agent.snapshots import ReadSpeed
-from agent.wire import strip_tags
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 
@@ -95,7 +94,7 @@ class Desk:
             return {"spec_text": await asyncio.to_thread(self.folder(body.run).spec.read_text, "utf-8")}
         assert isinstance(body, wire.ListRuns)
         views = self.machine.runs.all(max(0, body.limit))
-        return {"runs": strip_tags(pack(views))}
+        return {"runs": pack(views, tagged=False)}
 
     def folder(self, run: str) -> RunFolder:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from agent.codec import pack
 from agent.preflight import Badge
 from agent.refusal import Refusal
-from agent.wire import NEWEST, SnapshotState, strip_tags
+from agent.wire import NEWEST, SnapshotState
 from jobs import snapshot
 from jobs.lineage import Place
 from jobs.run_folder import RunFolder
@@ -69,7 +69,7 @@ def listing(folder: RunFolder, verify: bool, judge: Callable[[Snapshot], Badge],
                 good, badge = False, Badge("", (error.message,))
                 refused.append({"name": one.name, "reason": error.message})
         states.append(shown(one, good, badge))
-    return {"snapshots": strip_tags(pack(states)), "refused": refused, "read_bytes_s": speed.bytes_s}
+    return {"snapshots": pack(states, tagged=False), "refused": refused, "read_bytes_s": speed.bytes_s}
 
 
 def shown(one: Snapshot, good: bool | None, badge: Badge) -> SnapshotState:

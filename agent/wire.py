@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.codec import JSON, Malformed, clean, convert, encode, pack, parse, unpack
+from agent.codec import Malformed, clean, convert, encode, pack, parse, unpack
 from agent.deflated import Deflater, Inflater
 from agent.difference import amend, apply_difference, difference, renewed
 from agent.node_state import (
@@ -409,19 +409,13 @@ def read_from_agent(line: bytes) -> FromAgent:
 
 def to_tree(state: NodeState) -> dict[str, Any]:
     """The state as nested dicts keyed by name, UUID and run id: what Level differences are made of."""
-    tree: dict[str, Any] = strip_tags(pack(state))
+    tree: dict[str, Any] = pack(state, tagged=False)
     return tree
 
 
 def from_tree(tree: dict[str, Any]) -> NodeState:
     """Raises Malformed."""
     return unpack(NodeState, tree)
-
-
-def strip_tags(value: JSON) -> JSON:
-    if isinstance(value, dict):
-        return {key: strip_tags(item) for key, item in value.items() if key != "t"}
-    return [strip_tags(item) for item in value] if isinstance(value, list) else value
 
 
 __all__ = [
@@ -489,6 +483,5 @@ __all__ = [
     "read_from_agent",
     "read_from_console",
     "renewed",
-    "strip_tags",
     "to_tree",
 ]

@@ -27,4 +27,4 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def show_json(value: Any) -> None:
     """One JSON document; NaN and infinities, which JSON lacks, as tagged values."""
-    print(json.dumps(wire.strip_tags(wire.pack(value)), ensure_ascii=False, indent=2))
+    print(json.dumps(wire.pack(value, tagged=False), ensure_ascii=False, indent=2))
