@@ -80,6 +80,8 @@ def xid(_scene: Scene, cards: list[Gpu]) -> Told | None:
             "; ".join(f"{name}: Xid {code}" for name, code in soft.items()),
             "An illegal access of a kernel: look at that run's log, not at the card.",
         )
+    if all(gpu.xids is None for gpu in cards):
+        return unknown("no Xid was told; whether this driver tells them is not known")
     return good("no Xid since the agent looks")
 
 
