@@ -27,6 +27,8 @@ class Sample:
     note: str = ""
     xids: tuple[Xid, ...] = ()
     """New with this sample"""
+    tells_xids: bool = False
+    """Whether the driver hands them out here"""
     driver_version: str = ""
     cuda_version: str = ""
 
@@ -53,7 +55,7 @@ class Nvml:
         self.count += 1
         xids = self.xids.take()
         gpus = [self.read(index) for index in range(len(self.handles))]
-        return Sample({gpu.uuid: gpu for gpu in gpus}, "", xids, *self.versions)
+        return Sample({gpu.uuid: gpu for gpu in gpus}, "", xids, self.xids.known, *self.versions)
 
     def open(self) -> str:
         """Why NVML cannot be used; empty when it can."""

@@ -27,6 +27,7 @@ WORKING_PERCENT = 5.0
 LOADED_PERCENT = 50.0
 """From here on a card has its PCIe link at full speed."""
 TRAINING = ("training",)
+XIDS = ("xid", "xids", "xids_hardware")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,13 @@ class Measures:
         self.losses: dict[str, Losses] = {}
         self.state = NodeState()
         self.at_s = 0.0
-        self.ram_free: int | None = None
+        self.ram_percent: float | None = None
         self.seen: dict[str, int | None] = {}
         self.forecasts: dict[tuple[str, str], Forecast] = {}
 
     def take(self, state: NodeState, at_s: float) -> None:
         """`at_s`: monotonic seconds."""
-        self.state, self.at_s, self.ram_free = state, at_s, ram.available_bytes()
+        self.state, self.at_s, self.ram_percent = state, at_s, ram_left(state.host)
         live = {name: run for name, run in state.runs.items() if run.phase in TRAINING}
         self.trends = {k: v for k, v in self.trends.items() if k[0] == "gpu" or k[1] in live}
         self.losses = {name: self.losses.get(name, Losses()) for name in live}
@@ -157,7 +158,7 @@ class Measures:
         if isinstance(record, RunState):
             return self.run(record, name)
         if isinstance(record, Host) and name == "ram_available_percent":
-            return ram_left(record)
+            return self.ram_percent
         if isinstance(record, Disk) and name == "free_percent":
             return 100 * record.free_bytes / record.total_bytes if record.total_bytes else None
         return getattr(record, name, None)
@@ -165,6 +166,8 @@ class Measures:
     def gpu(self, gpu: Gpu, name: str, runs: tuple[str, ...]) -> Any:
         if name == "lost":
             return 1 if gpu.lost else 0
+        if name in XIDS:  # the kernel tells them of cards that answer nobody any more
+            return getattr(gpu, name)
         if gpu.lost or not self.fresh:
             return None
         if name == "memory_used_percent":
@@ -222,7 +225,7 @@ class Measures:
 
     def left_for(self, run: RunState, rank: int) -> int | None:
         if not run.gpu_uuids:
-            return self.ram_free
+            return ram.available_bytes()
         gpu = self.state.gpus.get(run.gpu_uuids[rank]) if rank < len(run.gpu_uuids) else None
         return gpu.memory_free_bytes if gpu is not None else None
 

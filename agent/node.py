@@ -8,6 +8,7 @@ from typing import Any
 
 from agent import cordon
 from agent.alerts import Alerts
+from agent.complaints import Complaints
 from agent.events import Events
 from agent.history import History
 from agent.host import HostReader
@@ -32,6 +33,7 @@ class Machine:
         self.lost: frozenset[str] = frozenset()
         self.alerts = Alerts(state, events)
         self.postmortem = Postmortem(events)
+        self.complaints = Complaints(state.path / "kernel.json", events, self.runs)
         self.history = History(state.history, events)
 
     def read(self) -> None:
@@ -43,6 +45,7 @@ class Machine:
         self.tell_lost(gpus)
         cordoned = cordon.of(self.state)
         sample = self.probe.sample
+        gpus = self.complaints.look(gpus, self.probe.taken_xids(), sample.tells_xids)
         host = replace(
             self.host.read(self.probe.note),
             cordon=cordoned.words if cordoned else "",
@@ -54,6 +57,10 @@ class Machine:
         self.history.record(now, time.time())
         self.events.flush()
         self.alerts.save()
+        self.complaints.save()
+
+    def close(self) -> None:
+        self.complaints.log.close()
 
     def show_cordon(self, words: str) -> None:
         """Without waiting for the next tick: whoever gave the order looks at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import BinaryIO
 
@@ -40,7 +41,7 @@ class Probe:
         self.deadline_s, self.retry_s = deadline_s, retry_s
         self.command = list(child) or command("probe", "--follow")
         self.sample = Sample()
-        self.heard: list[Xid] = []
+        self.heard: deque[Xid] = deque()
         self.read_at: float | None = None
         self.stuck = ""
         self.child: asyncio.subprocess.Process | None = None
@@ -107,9 +108,8 @@ class Probe:
                 self.child.stdin.close()  # 10 MB for nothing: it ends, and a new one looks again later
 
     def taken_xids(self) -> list[Xid]:
-        """Those heard of since this was last asked."""
-        heard, self.heard = self.heard, []
-        return heard
+        """Those heard of since this was last asked. On any one thread."""
+        return [self.heard.popleft() for _one in range(len(self.heard))]
 
     def waiting_for_left(self) -> bool:
         if self.left is None or self.left.returncode is not None:

@@ -73,6 +73,7 @@ class Daemon:
         for task in ticking:
             task.cancel()
         await self.machine.probe.close()
+        self.machine.close()
 
     async def tick(self) -> None:
         while True:

@@ -35,7 +35,7 @@ PATTERNS = (
     pattern(
         "kernel.link",
         "Link ",
-        r"(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+)[: ]+(?P<iface>[\w@.-]+):? .*?Link (?P<state>[Dd]own|[Uu]p)",
+        r"(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+)[: ]+(?P<iface>[\w@.-]+):? .*?Link (?:is )?(?P<state>[Dd]own|[Uu]p)",
     ),
     pattern("kernel.link", ": link ", r"(?P<iface>(?:ib|eth|en)\w+): link (?P<state>down|up)\b"),
     pattern(
