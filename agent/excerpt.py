@@ -20,10 +20,13 @@ def log(folder: RunFolder, order: wire.Logs) -> dict[str, Any]:
     if order.rank is not None and order.rank < 0:
         raise Refusal(f"rank {order.rank} does not exist", "Ranks count from 0.")
     path = folder.launcher_log if order.rank is None else folder.rank_log(order.rank)
-    block, offset, size = piece(path, order.offset, order.limit_bytes)
-    lead = next((i for i, byte in enumerate(block[:4]) if byte & 0xC0 != 0x80), 0) if order.offset < 0 else 0
+    found = None if order.line is None else start_of(path, order.line)
+    start = order.offset if found is None else found
+    block, offset, size = piece(path, start, order.limit_bytes)
+    lead = next((i for i, byte in enumerate(block[:4]) if byte & 0xC0 != 0x80), 0) if start < 0 else 0
     block = block[lead : len(block) - unfinished(block)]
     return {
+        **({} if order.line is None else {"line": order.line if found is not None else None}),
         "text": block.decode("utf-8", "replace"),
         "offset": offset + lead,
         "next": offset + lead + len(block),
@@ -44,6 +47,23 @@ def piece(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, int, int]:
         return os.pread(handle, max(0, min(limit_bytes, LIMIT_BYTES)), start), start, size
     finally:
         os.close(handle)
+
+
+def start_of(path: Path, line: int) -> int | None:
+    """The byte at which a line begins; None where there is no such line. Takes a second for each gigabyte before it."""
+    offset, left = 0, line - 1
+    while left > 0:
+        block, _, _ = piece(path, offset, LIMIT_BYTES)
+        if not block:
+            return None
+        here = block.count(b"\n")
+        if here >= left:
+            at = -1
+            for _turn in range(left):
+                at = block.index(b"\n", at + 1)
+            return offset + at + 1
+        offset, left = offset + len(block), left - here
+    return offset if line > 0 else None
 
 
 def unfinished(block: bytes) -> int:

@@ -7,8 +7,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Surroundings:
     gpu_note: str
     taken: frozenset[str]
     """UUIDs given to runs that have not ended."""
+
+    def without(self, cards: Collection[str]) -> Surroundings:
+        """The node as if these cards were not there."""
+        return replace(self, gpus={uuid: gpu for uuid, gpu in self.gpus.items() if uuid not in cards})
 
 
 def launch(order: wire.Launch, order_id: str, operator: str, around: Surroundings) -> str:

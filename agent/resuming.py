@@ -133,7 +133,7 @@ def plan(
     refuse_change(choice.found, changed, body.fork)
     refuse_finished(choice.found, changed)
     python = choose_python(spec, str(record.get("python") or ""), memory.versions)
-    gpus = launch.pick_gpus(spec, python, around, body.force)
+    gpus = launch.pick_gpus(spec, python, around.without(body.without_gpus), body.force)
     expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state))
     if not body.force:
         expected.refuse_unfit()

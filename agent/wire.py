@@ -165,7 +165,10 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """A piece of a log. Result: {"text", "offset", "next", "size", "ranks": [with logs]}; offsets are bytes."""
+    """A piece of a log. Result: {"text", "offset", "next", "size", "ranks": [with logs]}; offsets are bytes.
+
+    Asked by `line`, the result has "line" too: the number of its first line, or None where the log is shorter.
+    """
 
     run: str
     rank: int | None = 0
@@ -173,6 +176,8 @@ class Logs:
     offset: int = -16384
     """Negative: that many bytes before the end"""
     limit_bytes: int = 262144
+    line: int | None = None
+    """In place of `offset`: from the beginning of this line on, the first being 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,8 @@ class Resume:
     """A changed spec, for a fork"""
     force: bool = False
     """Start although GPUs are busy, the disk is nearly full or the plan says it does not fit."""
+    without_gpus: tuple[str, ...] = ()
+    """UUIDs of cards that must not be chosen, not even by force"""
 
 
 @dataclass(frozen=True, slots=True)

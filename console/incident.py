@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,9 @@ class Incident:
             return target
 
 
+Found = tuple[Incident, Verdict]
+
+
 def kept(answer: Mapping[str, Any], run: str, now_unix: float, place: Path | None = None) -> Incident:
     """A node's answer to wire.Evidence, as a file below `place`. Raises Failure or OSError."""
     try:
@@ -87,6 +91,18 @@ def kept(answer: Mapping[str, Any], run: str, now_unix: float, place: Path | Non
     durable.write_bytes(archive, packed)
     left_out = answer.get("left_out")
     return Incident(archive, now_unix, tuple(map(str, left_out)) if isinstance(left_out, list) else ())
+
+
+def look(answer: Mapping[str, Any], run: str, now_unix: float, found: Future[Found | str]) -> None:
+    """On a thread of its own: what the evidence says, or in words why it says nothing."""
+    try:
+        incident = kept(answer, run, now_unix)
+        found.set_result((incident, incident.verdict()))
+    except (Failure, OSError) as error:
+        found.set_result(str(error))
+    except BaseException as error:  # a mistake of ours must not leave the screen waiting
+        found.set_result(_("triage failed inside tunedeck: {why}").format(why=type(error).__name__))
+        raise
 
 
 def incidents() -> Path:

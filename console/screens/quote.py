@@ -21,6 +21,13 @@ AROUND = 500
 """Lines that can be scrolled to, before and after it"""
 
 
+def numbered(number: int, text: str, quoted: bool) -> Line:
+    text = text.expandtabs(4)
+    if quoted:
+        return ((f"▶{number:>6} ", "accent"), (text, "strong"))
+    return ((f" {number:>6} ", "track"), (text, log_role(text)))
+
+
 class QuoteScreen(DeckScreen):
     """`number`: of the quoted line, from 1."""
 
@@ -41,16 +48,11 @@ class QuoteScreen(DeckScreen):
 
     def lines(self, _width: int, _height: int) -> Sequence[Line]:
         near = enumerate(self.texts[self.first - 1 : self.number + AROUND], self.first)
-        return [self.line(number, text.expandtabs(4)) for number, text in near]
+        return [numbered(number, text, number == self.number) for number, text in near]
 
     @property
     def first(self) -> int:
         return max(1, self.number - AROUND)
-
-    def line(self, number: int, text: str) -> Line:
-        if number == self.number:
-            return ((f"▶{number:>6} ", "accent"), (text, "strong"))
-        return ((f" {number:>6} ", "track"), (text, log_role(text)))
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -23,21 +23,26 @@ MEANINGS = {
 }
 
 
-def check_resume(screen: DeckScreen, run: Run, chosen: str | None, force: bool = False) -> None:
+def check_resume(
+    screen: DeckScreen, run: Run, chosen: str | None, force: bool = False, without: tuple[str, ...] = ()
+) -> None:
+    """`without`: UUIDs of cards that it is to leave alone."""
     label = _("checking {name} on {node}").format(name=name_of(run), node=run.node)
-    body = wire.Resume(run.state.run, chosen or NEWEST, check=True, force=force)
+    body = wire.Resume(run.state.run, chosen or NEWEST, check=True, force=force, without_gpus=without)
     order(
         screen,
         run,
         label,
         body,
-        lambda plan: ask_to_resume(screen, run, plan, force),
+        lambda plan: ask_to_resume(screen, run, plan, force, without),
         READ_S,
-        overrule=lambda: check_resume(screen, run, chosen, force=True),
+        overrule=lambda: check_resume(screen, run, chosen, force=True, without=without),
     )
 
 
-def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> None:
+def ask_to_resume(
+    screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool, without: tuple[str, ...] = ()
+) -> None:
     """A user who went elsewhere meanwhile is not interrupted by a question that a key might answer."""
     if not sound(plan):
         said = _("{node} sent something that is no plan for a resume").format(node=run.node)
@@ -48,8 +53,10 @@ def ask_to_resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: boo
         text = said.format(name=name_of(run), snapshot=plan.get("snapshot"), label=plan.get("label"))
         screen.app.notify(text, markup=False)
         return
-    asked = Question(_("Resume a run"), words(run, plan), _("Resume it"))
-    screen.app.push_screen(asked, lambda yes: resume(screen, run, plan, force) if yes else None)
+    spared = [_("Left alone: {cards}.").format(cards=", ".join(without))] if without else []
+    first, *others = words(run, plan)
+    asked = Question(_("Resume a run"), [first, *spared, *others], _("Resume it"))
+    screen.app.push_screen(asked, lambda yes: resume(screen, run, plan, force, without) if yes else None)
 
 
 def sound(plan: dict[str, Any]) -> bool:
@@ -76,7 +83,7 @@ def words(run: Run, plan: dict[str, Any]) -> list[str]:
     return [*text, f"{expected(plan)}.", one_line(str(plan.get("memory") or ""))]
 
 
-def resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> None:
+def resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool, without: tuple[str, ...] = ()) -> None:
     label = _("resuming {name} on {node}").format(name=name_of(run), node=run.node)
 
     def started(result: dict[str, Any]) -> None:
@@ -85,4 +92,5 @@ def resume(screen: DeckScreen, run: Run, plan: dict[str, Any], force: bool) -> N
         text = said.format(**where, snapshot=result.get("snapshot"), step=result.get("step"))
         screen.app.notify(text, markup=False)
 
-    order(screen, run, label, wire.Resume(run.state.run, str(plan.get("snapshot")), force=force), started, READ_S)
+    body = wire.Resume(run.state.run, str(plan.get("snapshot")), force=force, without_gpus=without)
+    order(screen, run, label, body, started, READ_S)

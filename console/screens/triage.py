@@ -7,25 +7,24 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
 
 from agent import wire
 from agent.triage.judge import place
-from agent.triage.verdict import FAULT, Fault, Quote, Verdict
+from agent.triage.verdict import FAULT, Fault, Quote
 from console.bindings import bindings
 from console.failure import Failure
-from console.fleet import Run
 from console.format import age
-from console.incident import EVIDENCE_S, Incident, kept
+from console.incident import EVIDENCE_S, Found, Incident, look
 from console.screens.desk import Desk
-from console.screens.dialogs import Notice, Question
-from console.screens.orders import allowed, name_of, order
+from console.screens.dialogs import Notice
+from console.screens.log import rank_name
+from console.screens.orders import name_of
+from console.screens.place import READ_S, PlaceScreen, placed, question
 from console.screens.quote import QuoteScreen
-from console.screens.run import RunScreen
-from console.screens.steering import SteeringScreen
+from console.screens.remedy import RemedyScreen
 from console.strings import _
 from console.triage.page import headline, read_line
 from console.widgets.lines import Lines
@@ -35,30 +34,15 @@ from console.widgets.table import Column, Row, Table
 
 LABEL = 10
 COLUMNS = (Column(_("Where"), 26), Column(_("Line"), 30, grow=True))
-Found = tuple[Incident, Verdict]
 
 
-def look(answer: dict[str, Any], run: str, now_unix: float, found: Future[Found | str]) -> None:
-    """On a thread of its own: what the evidence says, or in words why it says nothing."""
-    try:
-        incident = kept(answer, run, now_unix)
-        found.set_result((incident, incident.verdict()))
-    except (Failure, OSError) as error:
-        found.set_result(str(error))
-    except BaseException as error:  # a mistake of ours must not leave the screen waiting
-        found.set_result(_("triage failed inside tunedeck: {why}").format(why=type(error).__name__))
-        raise
-
-
-class TriageScreen(SteeringScreen):
+class TriageScreen(RemedyScreen):
     PLACE = "triage"
     BINDINGS = bindings("triage", "screen")
 
     def __init__(self, desk: Desk, node: str, run: str) -> None:
-        super().__init__(desk)
-        self.node, self.run_id = node, run
+        super().__init__(desk, node, run)
         self.incident: Incident | None = None
-        self.found: Verdict | None = None
         self.trouble = ""
         self.busy = ""
 
@@ -79,9 +63,6 @@ class TriageScreen(SteeringScreen):
         super().on_mount()
         self.query_one(Table).focus()
         self.action_triage()
-
-    def subject(self) -> Run | None:
-        return self.desk.run(self.node, self.run_id)
 
     # Gathering
 
@@ -166,24 +147,38 @@ class TriageScreen(SteeringScreen):
 
     @on(Table.Chosen)
     def open_quote(self) -> None:
-        """The quoted line in its file."""
+        """The quoted line in the run's log where that is still there, else in the saved copy."""
         cursor, quotes = self.query_one(Table).cursor, self.quotes()
-        if cursor is None or self.incident is None or int(cursor) >= len(quotes):
+        if cursor is None or int(cursor) >= len(quotes):
             return
-        quote = quotes[int(cursor)]
+        quote, node = quotes[int(cursor)], self.desk.node(self.node)
+        asked = question(self.run_id, quote)
+        if asked is None or node is None or not node.live(self.desk.clock()):
+            self.show_copy(quote)
+            return
+        label = _("reading the log of {rank}").format(rank=rank_name(asked.rank))
+        self.desk.ask(label, self.node, asked, READ_S, lambda reply: self.show_place(quote, asked.rank, reply))
+        self.tick()
+
+    def show_place(self, quote: Quote, rank: int | None, reply: wire.Reply) -> None:
+        """A user who went elsewhere meanwhile is not called back."""
+        found = placed(quote, reply)
+        if self.app.screen is not self:
+            return
+        if found is None:
+            self.show_copy(quote)
+            return
+        self.app.push_screen(PlaceScreen(self.desk, self.node, self.run_id, rank, *found, quote.line))
+
+    def show_copy(self, quote: Quote) -> None:
+        if self.incident is None:
+            return
         try:
             texts = self.incident.lines(quote)
         except Failure as error:
             self.app.push_screen(Notice(_("The line cannot be shown in its place"), error.message, error.hint))
             return
         self.app.push_screen(QuoteScreen(self.desk, short(quote).rpartition(":")[0], texts, quote.line))
-
-    def action_copy(self) -> None:
-        if self.found is None or not self.found.faults:
-            self.app.notify(_("There is no remedy to copy."), markup=False)
-            return
-        self.app.copy_to_clipboard(self.found.faults[0].remedy)
-        self.app.notify(_("The remedy was sent to the clipboard of this terminal."), markup=False)
 
     def action_save(self) -> None:
         """The evidence as one file that triages the same elsewhere."""
@@ -197,30 +192,6 @@ class TriageScreen(SteeringScreen):
             return
         text = _("saved as {file}; `tunedeck triage {file}` reads it anywhere")
         self.app.notify(text.format(file=target), markup=False)
-
-    def action_cordon(self) -> None:
-        run = self.subject()
-        if run is None or not allowed(self, run):
-            return
-        words = [
-            _("Keep new runs off {node}?").format(node=self.node),
-            _("Runs that are live go on. `tunedeck uncordon {node}` takes it back.").format(node=self.node),
-        ]
-        reason = self.found.faults[0].title if self.found is not None and self.found.faults else ""
-        body = wire.Cordon(True, reason or f"triage of {self.run_id}")
-        label = _("cordoning {node}").format(node=self.node)
-        said = _("{node} takes no new runs").format(node=self.node)
-
-        def cordon(yes: bool | None) -> None:
-            if yes:
-                order(self, run, label, body, lambda _result: self.app.notify(said, markup=False))
-
-        self.app.push_screen(Question(_("Cordon a node"), words, _("Cordon it")), cordon)
-
-    def action_roll_back(self) -> None:
-        run = self.subject()
-        if run is not None and allowed(self, run, live=True):
-            self.app.push_screen(RunScreen(self.desk, self.node, self.run_id, rolling_back=True))
 
 
 def short(quote: Quote) -> str:
