@@ -82,6 +82,10 @@ def test_ports_that_went_down_come_first_and_those_never_up_last() -> None:
     assert port_lines({}, 76) == []
 
 
+def test_a_counter_at_its_end_is_no_figure() -> None:
+    assert "255 flaps or more" in texts(port_lines(keyed(port(0, link_downed=255)), 76))[1]
+
+
 def test_what_is_not_known_is_a_dash_and_no_nought() -> None:
     told = texts(port_lines(keyed(port(0, rx_bytes_s=None, tx_bytes_s=None, errors=None, rate_bits_s=None)), 76))
     assert told[0].split(" ─")[0] == "RDMA: 1 of 1 ports active" and "↓ –  ↑ –" in told[1] and "0" not in told[1][10:40]

@@ -93,6 +93,16 @@ def test_a_counter_at_its_end_or_without_figures_has_no_rate(watch: Watch) -> No
     assert one.rx_bytes_s is None and one.tx_bytes_s is None and one.errors == 0
 
 
+def test_a_card_in_service_whose_counters_are_full_fires_nothing(watch: Watch) -> None:
+    """As an H100 node showed them (gpud#943)."""
+    for data in (205_143_497_464_492, 205_153_497_464_492):
+        watch.machine.port("mlx5_1", port_xmit_data=data, port_xmit_discards=65535, link_downed=255)
+        watch.machine.write("sys/class/infiniband/mlx5_1/ports/1/counters/excessive_buffer_overrun_errors", 15)
+        assert watch.fires() == {}
+    one = watch.see()["mlx5_1/1"]
+    assert (one.state, one.link_downed, one.errors) == ("ACTIVE", 255, 65550)
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [

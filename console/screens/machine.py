@@ -17,6 +17,8 @@ COLUMNS_FROM = 100
 """Columns of the screen: from here on two ports stand in one row."""
 SHM_FROM, SHM_WARN, SHM_BAD = 0.5, 0.8, 0.95
 """Of /dev/shm: once it is full, loader workers die of a bus error"""
+FLAPS_STUCK = 255
+"""Eight bits are all that InfiniBand gives to that counter"""
 STEAL_WARN, STEAL_BAD = 5.0, 20.0
 T = TypeVar("T", wire.Interface, wire.Port)
 
@@ -133,12 +135,19 @@ def port_line(one: wire.Port) -> Line:
         role = "bad" if one.down else "dim"
         return join([((("✕ "), role), *name, (words, role)), where])
     flow = ((f"↓ {gigabytes_s(one.rx_bytes_s)}  ↑ {gigabytes_s(one.tx_bytes_s)}", "text"),)
-    faulty = [
-        ((plural("{n} error", "{n} errors", one.errors), "warn"),) if one.errors else EMPTY,
-        ((plural("{n} flap", "{n} flaps", one.link_downed), "warn"),) if one.link_downed else EMPTY,
-    ]
     speed: Line = ((gigabits(one.rate_bits_s), "dim"),)
+    faulty: list[Line] = [((words, "dim"),) for words in faults_in_words(one)]
     return join([(("● ", "ok"), *name, *aligned(speed, 9)), aligned(flow, 24), *faulty, where])
+
+
+def faults_in_words(one: wire.Port) -> Iterable[str]:
+    """Since somebody cleared the counters, so maybe long ago: that they grow is for alerts to say."""
+    if one.errors:
+        yield plural("{n} error", "{n} errors", one.errors)
+    if one.link_downed == FLAPS_STUCK:
+        yield _("{n} flaps or more").format(n=FLAPS_STUCK)
+    elif one.link_downed:
+        yield plural("{n} flap", "{n} flaps", one.link_downed)
 
 
 def rank(one: wire.Port) -> int:
