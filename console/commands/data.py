@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from console.data import check
+from console.data import check, convert, split
 from console.failure import USAGE, Failure
 from console.strings import _
 from jobs.failure import JobError
 
 PARTS = {
     "check": (check, _("every row that cannot be used, with file, line and reason")),
+    "convert": (convert, _("the same examples in another layout or kind of file, read back and compared")),
+    "split": (split, _("a part to train on and a part held back; rows that ask the same stay together")),
 }
 
 

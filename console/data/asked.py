@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from console.data.progress import Progress
 from console.failure import USAGE, Failure
@@ -37,6 +38,14 @@ def add_files(parser: argparse.ArgumentParser, what: str | None = None) -> None:
         help=_("a speaker's name in the data, for example customer=user"),
     )
     group.add_argument("--encoding", metavar="NAME", help=_("of text files, for example gbk"))
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(_("what to show"))
+    group.add_argument("--all", action="store_true", help=_("every finding, not a few of each kind"))
+    group.add_argument(
+        "--report", type=Path, metavar="FILE", help=_("write every finding there, one JSON object a line")
+    )
 
 
 def data_set(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[DataSet, Progress]:

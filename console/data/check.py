@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from contextlib import nullcontext
-from pathlib import Path
 
 from console.data import asked
 from console.data.report import Report
@@ -37,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     group.add_argument("--max-chars", type=int, metavar="N", help=_("name rows longer than this"))
-    group.add_argument("--all", action="store_true", help=_("show every finding, not a few of each kind"))
-    group.add_argument(
-        "--report", type=Path, metavar="FILE", help=_("write every finding there, one JSON object a line")
-    )
+    asked.add_report(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+from jobs.data.json_value import whole_characters
 from jobs.data.row import Fault
 
 
@@ -37,11 +38,11 @@ def structure(value: Any) -> tuple[Any, str]:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value, ""
     try:
-        return json.loads(value), ""
+        return whole_characters(json.loads(value)), ""
     except (ValueError, RecursionError):
         pass
     try:
-        return ast.literal_eval(value.strip()), "a Python literal was read as JSON"
+        return whole_characters(ast.literal_eval(value.strip())), "a Python literal was read as JSON"
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return value, ""
 

@@ -112,7 +112,7 @@ class Reading:
 
     def _prompt(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[Turn, ...]:
         found, _done = cell.structure(self._cell(value, field))
-        if not isinstance(found, list):
+        if not turns.looks_like(found):
             return self._question(value, field, repairs)
         asked = turns.read(found, self._of[field], repairs, self._roles)
         system = self._maybe(value, "system", repairs)
@@ -123,14 +123,12 @@ class Reading:
 
     def _answer(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[Turn, ...]:
         """One answer: text, one turn, or a list of turns."""
-        found, _done = cell.structure(self._cell(value, field))
-        name = self._of[field]
-        if isinstance(found, dict):
-            found = [found]
-        if isinstance(found, list):
-            made = turns.read(found, name, repairs, self._roles)
+        name, held = self._of[field], self._cell(value, field)
+        found, _done = cell.structure(held)
+        if turns.looks_like(found):
+            made = turns.read(found if isinstance(found, list) else [found], name, repairs, self._roles)
         else:
-            made = (Turn("assistant", cell.text(found, name, repairs)),)
+            made = (Turn("assistant", cell.text(held, name, repairs)),)
         if made[-1].role != "assistant":
             raise Fault("no-answer", f"`{name}` ends with a turn of {made[-1].role}")
         if not made[-1].content.strip() and not made[-1].more:
@@ -158,9 +156,11 @@ class Reading:
 
     def _margin(self, value: Mapping[str, Any]) -> float | None:
         found = value.get(self._of.get("margin", ""))
-        if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        try:
+            margin = float(found) if isinstance(found, int | float | str) else math.nan
+        except ValueError:
             return None
-        return float(found)
+        return margin if math.isfinite(margin) else None
 
     def _kto(self, value: Mapping[str, Any], repairs: list[str]) -> Example:
         label = cell.truth(self._cell(value, "label"), self._of["label"], repairs)

@@ -26,10 +26,10 @@ def rows(text: Text) -> Iterator[Row]:
                 yield Row(line.number, value, (*line.repairs, *parser.repairs))
             except ValueError as wrong:
                 joined = None
-                if incomplete(wrong, stripped) and line.ended and failures < GIVE_UP:
+                if incomplete(wrong, stripped) and line.end and failures < GIVE_UP:
                     joined = _joined(parser, line, lines, waiting)
                     failures += joined is None
-                yield joined or Row(line.number, fault=fault(wrong, stripped, not line.ended))
+                yield joined or Row(line.number, fault=fault(wrong, stripped, not line.end))
 
 
 def _joined(parser: Parser, first: Line, lines: Iterator[Line], waiting: list[Line]) -> Row | None:

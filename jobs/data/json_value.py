@@ -64,23 +64,23 @@ class Parser:
 
     def mended(self, value: Any) -> Any:
         """Without halves of surrogate pairs, which no tokenizer accepts: joined where both halves are there."""
-        fixed = _without_surrogates(value)
+        fixed = whole_characters(value)
         if fixed is not value:
             self.repairs.append("half of a surrogate pair was joined with the other or replaced by U+FFFD")
         return fixed
 
 
-def _without_surrogates(value: Any) -> Any:
+def whole_characters(value: Any) -> Any:
     """The very same object where there is nothing to do."""
     if isinstance(value, str):
         if not _SURROGATE.search(value):
             return value
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list):
-        fixed = [_without_surrogates(item) for item in value]
+        fixed = [whole_characters(item) for item in value]
         return value if all(a is b for a, b in zip(value, fixed, strict=True)) else fixed
     if isinstance(value, dict):
-        made = {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        made = {whole_characters(key): whole_characters(item) for key, item in value.items()}
         same = all(a is b and k is j for (k, a), (j, b) in zip(value.items(), made.items(), strict=False))
         return value if same and len(made) == len(value) else made
     return value

@@ -59,7 +59,7 @@ class Separated:
             self._repairs += line.repairs
             if "\0" in line.text:
                 self._repairs.append("NUL characters were left out")
-            yield line.text.replace("\0", "") + "\n"
+            yield line.text.replace("\0", "") + (line.end or "\n")
 
     def rows(self) -> Iterator[Row]:
         """One row per record. Raises nothing: a record that cannot be cut comes as a fault."""

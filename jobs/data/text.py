@@ -20,13 +20,13 @@ _GZIP = b"\x1f\x8b"
 
 
 class Line(NamedTuple):
-    """`text` without its end. `fault`: bytes that are not text; `repairs`: what was put right."""
+    """`text` without its `end`, which only the last line may lack. `fault`: bytes that are not text."""
 
     number: int
     text: str
     repairs: tuple[str, ...] = ()
     fault: Fault | None = None
-    ended: bool = True
+    end: str = "\n"
 
 
 @contextmanager
@@ -83,27 +83,29 @@ class Text:
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(ROW_LIMIT_CHARS)
                 continue
-            if raw.endswith(b"\r\n"):
+            end = "\r\n" if raw.endswith(b"\r\n") else "\n" if ended else ""
+            if len(end) == 2:
                 self.crlf = True
-            raw = raw.rstrip(b"\r\n")
+            raw = raw[: len(raw) - len(end)]
             try:
-                yield Line(number, raw.decode(name), (), None, ended)
+                yield Line(number, raw.decode(name), (), None, end)
             except UnicodeDecodeError as wrong:
-                yield _mended(number, raw, name, wrong)
+                yield _mended(number, raw, name, wrong)._replace(end=end)
 
     def _wide(self, stream: BinaryIO) -> Iterator[Line]:
         newline, number = self.charset.newline, 0
-        with io.TextIOWrapper(cast(io.BufferedReader, stream), self.charset.name, "replace", newline=newline) as text:
-            for line in iter(partial(text.readline, ROW_LIMIT_CHARS), ""):
+        with io.TextIOWrapper(cast(io.BufferedReader, stream), self.charset.name, "replace", newline=newline) as lines:
+            for line in iter(partial(lines.readline, ROW_LIMIT_CHARS), ""):
                 number += 1
                 if not line.endswith(newline) and len(line) == ROW_LIMIT_CHARS:
                     yield Line(number, "", fault=_endless())
                     while line and not line.endswith(newline):
-                        line = text.readline(ROW_LIMIT_CHARS)
+                        line = lines.readline(ROW_LIMIT_CHARS)
                     continue
                 self.crlf = self.crlf or line.endswith("\r\n")
                 bad = Fault("bad-bytes", f"has bytes that are not {self.charset.name}") if "\ufffd" in line else None
-                yield Line(number, line.rstrip("\r\n"), (), bad, line.endswith(newline))
+                text = line.rstrip("\r\n")
+                yield Line(number, text, (), bad, line[len(text) :])
 
     def chunks(self) -> Iterator[str]:
         """The whole text in pieces; bytes that are not text become lone surrogates U+DC80 to U+DCFF."""

@@ -35,6 +35,12 @@ def read(value: Any, name: str, repairs: list[str], roles: Mapping[str, str]) ->
     return tuple(_turn(turn, number, repairs, roles) for number, turn in enumerate(value, 1))
 
 
+def looks_like(value: Any) -> bool:
+    """Whether this is one turn or a list of turns; text that happens to be JSON is not."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, Mapping) and ("role" in first or "from" in first)
+
+
 def _turn(value: Any, number: int, repairs: list[str], roles: Mapping[str, str]) -> Turn:
     if not isinstance(value, Mapping):
         raise Fault("wrong-type", f"turn {number} is {cell.kind(value)}, expected an object")
@@ -104,7 +110,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _arguments(more: dict[str, Any]) -> dict[str, Any]:
     """Arguments of calls as objects: OpenAI writes them as JSON text, chat templates want objects."""
-    calls = more.get("tool_calls")
+    calls, _done = cell.structure(more.get("tool_calls"))
     if calls is None:
         return more
     if not isinstance(calls, Sequence) or isinstance(calls, str):
