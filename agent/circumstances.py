@@ -119,6 +119,8 @@ def gpu_lines(gpus: Iterable[Gpu]) -> str:
 
 
 def gpu(one: Gpu) -> Iterator[str]:
+    if one.pci_bus_id:
+        yield f"card {one.index} {one.uuid} {one.pci_bus_id}"
     if one.lost:
         yield f"GPU {one.pci_bus_id}: {one.lost}"
         return

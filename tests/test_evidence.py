@@ -140,3 +140,20 @@ def test_over_the_wire_also_read_only(node: Node) -> None:
     files = unpacked(reply.result)
     assert json.loads(files[f"{run.name}/node/node.json"])["tunedeck"] == "node"
     assert f"{run.name}/progress.jsonl" in files and f"{run.name}/ranks/1.json" in files
+
+
+def test_the_card_of_an_xid_is_that_of_its_bus_and_the_rank_that_had_it(folder: RunFolder, tmp_path: Path) -> None:
+    """Without a line of NCCL's, and with a card of somebody else's between those of the run."""
+    cards = [wire.Gpu(f"GPU-{n}", n, "H200", f"00000000:{bus}:00.0") for n, bus in enumerate(("1B", "43", "52"))]
+    record = durable.read_json(folder.record) or {}
+    durable.write_json(folder.record, record | {"gpu_uuids": ["GPU-0", "GPU-2"]})
+    result = evidence.gather(folder, {one.uuid: one for one in cards}, None, 2 << 20, "big-box")
+    made = tmp_path / "made"
+    for name, content in unpacked(result).items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(content)
+    xid = "NVRM: Xid (PCI:0000:52:00): 79, pid=77, GPU has fallen off the bus.\n"
+    (made / "failed-run" / "node" / "dmesg_vm.txt").write_text(f"[  100.5] {xid}")
+    fault = triage([made]).faults[0]
+    assert fault.kind == "gpu.fell-off-bus"
+    assert (fault.culprit.nodes, fault.culprit.gpus, fault.culprit.ranks) == (("big-box",), (2,), (1,))

@@ -12,7 +12,16 @@ from agent.formats.line import Document, Line, clean
 from agent.formats.prefix import hosts_before_colon, read_line, without_host
 
 BY_LINE = (nccl.read, c10d.read, kernel.read, launcher.read, program.read, bench.read, ras.read)
-BY_DOCUMENT = (bench.perftest, bench.pairs, fabric.read, devices.read, host.read, launcher.failures, run.stacks)
+BY_DOCUMENT = (
+    bench.perftest,
+    bench.pairs,
+    fabric.read,
+    devices.read,
+    host.read,
+    launcher.failures,
+    run.cards,
+    run.stacks,
+)
 LITERALS = tuple(
     dict.fromkeys(
         chain(

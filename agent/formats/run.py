@@ -17,6 +17,8 @@ FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+) in (?P<name>
 SPIED = re.compile(r'^Thread \d+ \([^)]*\): "MainThread"')
 SPIED_FRAME = re.compile(r"^    (?P<name>[^\s(].*) \((?P<path>[^():]+):(?P<line>\d+)\)$")
 LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|<frozen")
+CARDS = "node/gpus.txt"
+CARD = re.compile(r"^card (?P<index>\d{1,4}) (?P<uuid>\S+) (?P<bus>[0-9A-Fa-f:.]+)$")
 OWN_TIME = '"forward_s":['
 LITERALS = ('"kind":"error"', "most recent call first", '"MainThread"')
 STATES = {
@@ -39,11 +41,17 @@ def document(name: str, content: Any) -> list[Event] | None:
     if "keeper" in content and "phase" in content:
         return [_state(name, content)]
     if "argv" in content and isinstance(content.get("world_size"), int):
-        world = str(content["world_size"])
-        return [_event("c10d.world", name, f"world_size {world}", {"world": world})]
+        return list(_record(name, content))
     if "identity" in content and isinstance(content.get("rank"), int):
         return [_rank(name, content)]
     return None
+
+
+def _record(name: str, content: Mapping[str, Any]) -> Iterator[Event]:
+    world, cards = str(content["world_size"]), content.get("gpu_uuids")
+    yield _event("c10d.world", name, f"world_size {world}", {"world": world})
+    if isinstance(cards, list) and cards:
+        yield _event("run.cards", name, f"cards {' '.join(map(str, cards))}", {"uuids": " ".join(map(str, cards))})
 
 
 def _event(
@@ -128,6 +136,15 @@ def _times(record: Mapping[str, Any]) -> dict[str, str]:
         known = isinstance(figures, list) and all(isinstance(one, (int, float)) for one in figures)
         found[name] = " ".join(map(str, figures)) if known and figures else ""
     return found
+
+
+def cards(document: Document) -> Iterator[Event]:
+    """`run.card`: index, UUID and PCI bus of a card of the node."""
+    if document.name.endswith(CARDS):
+        for line in document.lines:
+            if (m := CARD.match(line.text)) is not None:
+                detail = {"uuid": m["uuid"], "bus": m["bus"]}
+                yield Event("run.card", line, line.node, None, int(m["index"]), None, detail)
 
 
 def stacks(document: Document) -> Iterator[Event]:

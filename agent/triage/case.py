@@ -10,7 +10,8 @@ from agent.formats.clock import same_year
 from agent.formats.event import Event
 from agent.formats.line import Line
 from agent.triage import alias
-from agent.triage.layout import ADDRESS, Layout, learn
+from agent.triage.layout import ADDRESS, Layout
+from agent.triage.seats import learn
 
 MOST_OF_A_KIND = 4000  # events of one kind kept from one file; the rest repeat them
 # Kinds of which only the first and the newest of each file and rank matter.

@@ -1,15 +1,12 @@
-"""Which rank runs on which node and GPU, from every tool that says so; and which address belongs to which node."""
+"""Which rank runs on which node and GPU, and which address belongs to which node."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agent.formats.event import Event
 from agent.formats.kernel import short_bus
-from agent.formats.launcher import ranks_of
 
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]*:[0-9a-f:]+")
 BLOCKS = (1, 2, 4, 8, 16)
@@ -24,7 +21,7 @@ BOARDS = (
 
 @dataclass(slots=True)
 class Layout:
-    """Filled by `learn`, then asked. Unknown is None, never a guess without a stated basis."""
+    """Filled by `seats.learn`, then asked. Unknown is None, never a guess without a stated basis."""
 
     node_of: dict[int, str] = field(default_factory=dict)
     gpu_of: dict[int, int] = field(default_factory=dict)
@@ -35,6 +32,8 @@ class Layout:
     ranks: set[int] = field(default_factory=set)
     world: int | None = None
     per_node: int | None = None
+    index_at: dict[tuple[str, str], int] = field(default_factory=dict)
+    """GPU index by node and bus, as a node told it of itself"""
     buses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def resolve(self, name: str | None) -> str | None:
@@ -121,6 +120,8 @@ class Layout:
         if rank is not None:
             return self.gpu(rank)
         wanted = short_bus(bus)
+        if (node or "", wanted) in self.index_at:
+            return self.index_at[node or "", wanted]
         heard = self.buses.get(node or "", set()) | {wanted}
         for board in BOARDS:
             if heard <= set(board):
@@ -131,113 +132,3 @@ class Layout:
 
 def _bus_number(bus: str) -> tuple[int, ...]:
     return tuple(int(part, 16) for part in bus.split(":"))
-
-
-def learn(events: Mapping[str, list[Event]], documents: Iterable[str | None]) -> Layout:
-    """The layout told by all events together. `documents`: hosts that file names speak of."""
-    layout = Layout()
-    _addresses(layout, events)
-    _nccl(layout, events)
-    _bench(layout, events)
-    _launchers(layout, events)
-    for name in documents:
-        if name and not ADDRESS.fullmatch(name):
-            layout.nodes.setdefault(name)
-    _prefixed(layout, events)
-    return layout
-
-
-def _addresses(layout: Layout, events: Mapping[str, list[Event]]) -> None:
-    for event in (*events.get("nccl.bootstrap", ()), *events.get("nccl.socket", ())):
-        if event.node and not event.get("addr").startswith(("127.", "::1")):
-            owner = layout.addresses.setdefault(event.get("addr"), event.node)
-            if owner != event.node:
-                continue  # one address on two nodes: a rule of its own
-            layout.nodes.setdefault(event.node)
-    own = [e for e in events.get("host.own_address", ()) if not e.get("addr").startswith("127.")]
-    for event in (*events.get("host.address", ()), *own):
-        if event.node:
-            layout.addresses[event.get("addr")] = event.node
-
-
-def _nccl(layout: Layout, events: Mapping[str, list[Event]]) -> None:
-    starts = events.get("nccl.init", ())
-    widest = max((int(e.get("nranks")) for e in starts), default=0)
-    for event in starts:
-        if event.node is None or event.rank is None or int(event.get("nranks")) != widest:
-            continue
-        layout.world = widest
-        _seat(layout, event.rank, event.node, event.gpu)
-        layout.rank_of_pid.setdefault((event.node, event.get("pid")), event.rank)
-        if event.get("bus"):
-            layout.bus_of.setdefault(event.rank, short_bus(event.get("bus")))
-    for kind, all_of_kind in events.items():
-        if kind.startswith("nccl."):
-            for event in all_of_kind:
-                if event.get("host"):
-                    layout.nodes.setdefault(event.get("host"))
-
-
-def _seat(layout: Layout, rank: int, node: str, gpu: int | None) -> None:
-    layout.nodes.setdefault(node)
-    layout.ranks.add(rank)
-    layout.node_of.setdefault(rank, node)
-    if gpu is not None:
-        layout.gpu_of.setdefault(rank, gpu)
-
-
-def _bench(layout: Layout, events: Mapping[str, list[Event]]) -> None:
-    for event in events.get("bench.rank", ()):
-        if event.rank is not None and event.node is not None and event.line.file == _first_file(events, "bench.rank"):
-            _seat(layout, event.rank, event.node, event.gpu)
-            layout.bus_of.setdefault(event.rank, short_bus(event.get("bus")))
-            layout.rank_of_pid.setdefault((event.node, event.get("pid")), event.rank)
-
-
-def _first_file(events: Mapping[str, list[Event]], kind: str) -> str:
-    return events[kind][0].line.file
-
-
-def _launchers(layout: Layout, events: Mapping[str, list[Event]]) -> None:
-    for event in events.get("exit.report", ()):
-        if event.node and event.rank is not None:
-            local = event.get("local_rank")
-            _seat(layout, event.rank, event.node, int(local) if local.isdecimal() else None)
-    for event in events.get("exit.slurm", ()):
-        for rank in ranks_of(event.get("tasks")):
-            if event.node:
-                _seat(layout, rank, event.node, None)
-    for event in events.get("ras.rank", ()):
-        node = layout.resolve(event.node)
-        if node and event.rank is not None:
-            _seat(layout, event.rank, node, event.gpu)
-    for event in events.get("run.node", ()):
-        if event.node:
-            layout.nodes.setdefault(event.node)
-    for kind in ("run.rank", "flight.answer"):
-        layout.ranks |= {event.rank for event in events.get(kind, ()) if event.rank is not None}
-    for event in events.get("c10d.world", ()):
-        layout.world = layout.world or int(event.get("world"))
-    for kind, name in (("c10d.local_world", "local_world"), ("exit.nproc", "nproc")):
-        for event in events.get(kind, ()):
-            layout.per_node = layout.per_node or int(event.get(name)) or None
-    for event in events.get("kernel.xid", ()):
-        layout.buses[event.node or ""].add(short_bus(event.get("bus")))
-
-
-# Kinds whose rank stands in the message itself, so that it is a global rank and not a launcher's local one.
-RANKED = ("c10d.timeout", "c10d.enqueued", "c10d.alive", "c10d.heartbeat", "c10d.async", "app.exception", "app.oom",
-          "app.work", "app.step", "app.cuda", "app.train")  # fmt: skip
-
-
-def _prefixed(layout: Layout, events: Mapping[str, list[Event]]) -> None:
-    """A parallel shell's host before a line that names its rank seats the rank."""
-    for kind in RANKED:
-        for event in events.get(kind, ()):
-            if event.rank is None:
-                continue
-            layout.ranks.add(event.rank)
-            if event.node and event.node == event.line.node:
-                node = layout.resolve(event.node)
-                if node and not ADDRESS.fullmatch(node):
-                    _seat(layout, event.rank, node, None)
