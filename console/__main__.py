@@ -34,6 +34,7 @@ COMMANDS = {
     "exec": _("run one command on many nodes; equal outputs are shown once"),
     "plan": _("what fits, and how long it takes"),
     "data": _("check, convert, split, count and preview training data"),
+    "check": _("whether nodes are sound: driver, cards, links, limits, disk, network"),
     "alerts": _("what fires on all nodes; acknowledge, mute, send rules"),
     "watch": _("keep the links without a screen and send alerts on"),
     "triage": _("why a run died: cause, culprit, evidence, remedy"),

@@ -18,6 +18,7 @@ from console.bindings import EVERYWHERE, bindings
 from console.failure import Failure
 from console.screens.alerts import AlertsScreen
 from console.screens.base import DeckScreen
+from console.screens.checks import ChecksScreen, begin
 from console.screens.desk import Desk
 from console.screens.fleet import FleetScreen
 from console.screens.help import Help
@@ -71,6 +72,7 @@ class TunedeckApp(App[None]):
         self.herald = Herald()
         self.add_mode("fleet", lambda: FleetScreen(self.desk))
         self.add_mode("runs", lambda: RunsScreen(self.desk))
+        self.add_mode("checks", lambda: ChecksScreen(self.desk))
         self.add_mode("alerts", lambda: AlertsScreen(self.desk))
         self.add_mode("plan", self.plan_screen)
 
@@ -150,6 +152,14 @@ class TunedeckApp(App[None]):
 
     def action_absent(self, name: str) -> None:
         self.notify(_("{name}: this version has no such section yet.").format(name=_(name)), markup=False)
+
+    async def action_check_node(self, name: str) -> None:
+        """Check a node and go where the results will stand."""
+        node = self.desk.node(name)
+        if node is not None and (why := begin(self.desk, node)):
+            self.notify(why, severity="warning", markup=False)
+        self.desk.look_at = name
+        await self.action_section("checks")
 
     def action_triage(self, node: str, run: str) -> None:
         from console.screens.triage import TriageScreen  # brings the rules, which first paint can do without

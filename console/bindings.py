@@ -73,7 +73,7 @@ TABLE: tuple[Key, ...] = (
         ("fleet", "node"),
     ),
     Key("node.window", "h", "window", _("history"), _("Charts over 1 h, 6 h, 24 h, 14 days"), ("node",)),
-    Key("check", "c", "check", _("check"), _("Look whether this node is sound; some seconds"), ("fleet", "node", "checks")),
+    Key("check", "c", "check", _("check"), _("Look whether this node is sound"), ("fleet", "node", "checks")),
     Key("check.all", "C", "check_all", _("check all"), _("Check every node that answers"), ("checks",)),
     Key("run.log", "l", "log", _("log"), _("The whole log of this run, by rank"), ("run", "runs")),
     Key("run.rollback", "B", "roll_back", _("roll back"), _("Back to the chosen snapshot; asks first"), _REMEDY),

@@ -14,6 +14,7 @@ from console.bindings import EVERYWHERE, TABLE, Key, bindings, carried
 from console.screens.alerts import AlertsScreen
 from console.screens.answering import Typed
 from console.screens.base import DeckScreen
+from console.screens.checks import ChecksScreen
 from console.screens.dialogs import Notice, Question
 from console.screens.export import AskExport
 from console.screens.fleet import FleetScreen
@@ -32,6 +33,7 @@ from console.widgets.table import Table
 SCREENS: tuple[type[DeckScreen], ...] = (
     FleetScreen,
     AlertsScreen,
+    ChecksScreen,
     NodeScreen,
     RunsScreen,
     RunScreen,

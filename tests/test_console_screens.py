@@ -134,8 +134,8 @@ async def test_sections_switch_and_absent_ones_say_so() -> None:
         await until(pilot, lambda: app.current_mode == "fleet")
         await pilot.press("1")
         await until(pilot, lambda: isinstance(app.screen, FleetScreen))
-        await pilot.press("3")
-        await until(pilot, lambda: "Checks: this version has no such section yet." in told(app_of(pilot)))
+        await pilot.press("6")
+        await until(pilot, lambda: "Costs: this version has no such section yet." in told(app_of(pilot)))
 
 
 async def test_run_screen_has_figures_charts_log_and_events() -> None:

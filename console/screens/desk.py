@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent import wire
+from console.checked import Checked
 from console.fleet import Fleet, History, LinkView, LogTail, Node, Run
 from console.session import Session
 
@@ -54,6 +55,12 @@ class Desk:
     """Why it could not be opened"""
     paused: bool = False
     draft: Draft | None = None
+    checked: dict[str, Checked] = field(default_factory=dict)
+    """By node: what its checks came to the last time"""
+    checking: set[str] = field(default_factory=set)
+    """Nodes whose checks are under way"""
+    look_at: str = ""
+    """The node whose checks are to be shown next"""
     pending: list[Pending] = field(default_factory=list)
     nothing: Fleet = field(default_factory=Fleet)
     """What is shown until then: the nodes by name"""

@@ -146,6 +146,10 @@ class FleetScreen(Listing):
         here = self.desk.node(self.main_table().cursor)
         answer_link(self, here if here in asking else next(iter(asking), None))
 
+    def action_check(self) -> None:
+        if name := self.main_table().cursor:
+            self.app.call_later(self.app.run_action, f"check_node({name!r})")
+
     def rows(self) -> list[Row]:
         now = self.desk.clock()
         every = self.desk.fleet.nodes.values()

@@ -50,6 +50,9 @@ class NodeScreen(RunList):
             return node is not None and node.link.question is not None
         return self.charted() if key.id == "node.window" else super().useful(key)
 
+    def action_check(self) -> None:
+        self.app.call_later(self.app.run_action, f"check_node({self.node!r})")
+
     def action_answer_link(self) -> None:
         answer_link(self, self.desk.node(self.node))
 
