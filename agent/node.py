@@ -16,6 +16,7 @@ from agent.launch import Surroundings
 from agent.lessons import Lessons
 from agent.postmortem import Postmortem
 from agent.probe import Probe
+from agent.rdma import Rdma
 from agent.runs import Runs
 from agent.state import StateFolder
 from agent.wire import Gpu, GpuProcess, NodeState, to_tree
@@ -27,7 +28,7 @@ class Machine:
 
     def __init__(self, state: StateFolder, events: Events, probe: Probe) -> None:
         self.state, self.events, self.probe = state, events, probe
-        self.host = HostReader((state.home,))
+        self.host, self.rdma = HostReader((state.home,)), Rdma()
         self.runs = Runs(state.runs, events, Lessons(state))
         self.tree: dict[str, Any] = to_tree(NodeState())
         self.lost: frozenset[str] = frozenset()
@@ -52,7 +53,7 @@ class Machine:
             driver_version=sample.driver_version,
             cuda_version=sample.cuda_version,
         )
-        now = NodeState(host, gpus, runs, self.probe.age_s)
+        now = NodeState(host, gpus, runs, self.probe.age_s, ports=self.rdma.read())
         self.tree = to_tree(replace(now, alerts=self.alerts.look(now, time.monotonic(), time.time())))
         self.history.record(now, time.time())
         self.events.flush()

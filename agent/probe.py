@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from agent import codec
+from agent.forked import Forked
 from agent.gpu import Nvml, Sample
 from agent.reexec import command, environment
 from agent.xids import Xid
@@ -37,15 +38,21 @@ class Probe:
     and cannot be killed) no other is started: a second one would only wait beside it.
     """
 
-    def __init__(self, deadline_s: float = DEADLINE_S, retry_s: float = RETRY_S, child: Sequence[str] = ()) -> None:
-        self.deadline_s, self.retry_s = deadline_s, retry_s
+    def __init__(
+        self,
+        deadline_s: float = DEADLINE_S,
+        retry_s: float = RETRY_S,
+        child: Sequence[str] = (),
+        first: Forked | None = None,
+    ) -> None:
+        self.deadline_s, self.retry_s, self.first = deadline_s, retry_s, first
         self.command = list(child) or command("probe", "--follow")
         self.sample = Sample()
         self.heard: deque[Xid] = deque()
         self.read_at: float | None = None
         self.stuck = ""
-        self.child: asyncio.subprocess.Process | None = None
-        self.left: asyncio.subprocess.Process | None = None
+        self.child: asyncio.subprocess.Process | Forked | None = None
+        self.left: asyncio.subprocess.Process | Forked | None = None
         self.not_before = 0.0
         self.asking = asyncio.Lock()
 
@@ -82,15 +89,7 @@ class Probe:
 
     async def ask(self) -> bytes:
         if self.child is None or self.child.returncode is not None:
-            self.child = await asyncio.create_subprocess_exec(
-                *self.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=codec.LINE_LIMIT_BYTES,
-                env=environment(),
-                cwd="/",
-                start_new_session=True,
-            )
+            self.child = await self.begin()
         assert self.child.stdin is not None and self.child.stdout is not None
         self.child.stdin.write(b"\n")
         await self.child.stdin.drain()
@@ -98,6 +97,22 @@ class Probe:
         if not line.endswith(b"\n"):
             raise EOFError("the probe ended without an answer")
         return line
+
+    async def begin(self) -> asyncio.subprocess.Process | Forked:
+        """The one forked in good time, else one that starts anew: a daemon with threads must not fork."""
+        first, self.first = self.first, None
+        if first is not None:
+            await first.connect()
+            return first
+        return await asyncio.create_subprocess_exec(
+            *self.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=codec.LINE_LIMIT_BYTES,
+            env=environment(),
+            cwd="/",
+            start_new_session=True,
+        )
 
     def take(self, sample: Sample) -> None:
         self.sample, self.stuck, self.read_at = sample, "", time.monotonic()
@@ -138,6 +153,11 @@ class Probe:
 def once() -> Sample:
     """One sample in this process, for a look by hand."""
     return Nvml().sample()
+
+
+def fork() -> Forked:
+    """To be called by the daemon before it has threads, an event loop or a lock. Raises OSError."""
+    return Forked(follow, b"serve", b"probe")
 
 
 def main_follow() -> int:

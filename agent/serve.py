@@ -12,12 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agent import bundles, codec, door, logout, wire
+from agent import bundles, codec, door, logout, probe, wire
 from agent.bridge import Bridge, read_bridge
 from agent.conversation import Conversation
 from agent.desk import Desk
 from agent.door import Door
 from agent.events import Events
+from agent.forked import Forked
 from agent.node import Machine
 from agent.orders import OrderBook
 from agent.probe import Probe
@@ -35,11 +36,11 @@ LOG_BYTES = 1 << 19
 
 
 class Daemon:
-    def __init__(self, state: StateFolder, place: Door, idle_s: float) -> None:
+    def __init__(self, state: StateFolder, place: Door, idle_s: float, first: Forked | None = None) -> None:
         """Raises OSError when the journals cannot be read or made."""
         self.state, self.place, self.idle_s = state, place, idle_s
         self.events = Events(state.events)
-        self.machine = Machine(state, self.events, Probe())
+        self.machine = Machine(state, self.events, Probe(first=first))
         self.book = OrderBook(state, Desk(self.machine), self.events)
         self.node, self.boot_id = state.node, boot_id()
         self.home, self.python = str(user_home(os.environ)), sys.executable
@@ -160,6 +161,10 @@ def serve(state: StateFolder, idle_s: float = IDLE_S) -> int:
     place = Door.of(state)
     place.check()
     try:
+        first = probe.fork()
+    except OSError as error:
+        raise of_os_error(error, "cannot start the GPU probe", state.path) from error
+    try:
         lock = door.hold(place.lock)
     except OSError as error:
         raise of_os_error(error, "cannot take the daemon's lock", place.lock) from error
@@ -167,14 +172,14 @@ def serve(state: StateFolder, idle_s: float = IDLE_S) -> int:
         return 0
     set_up_log(state)
     try:
-        asyncio.run(begin(state, place, idle_s))
+        asyncio.run(begin(state, place, idle_s, first))
     except OSError as error:
         raise of_os_error(error, "the agent cannot start", state.path) from error
     return 0
 
 
-async def begin(state: StateFolder, place: Door, idle_s: float) -> None:
-    daemon = Daemon(state, place, idle_s)
+async def begin(state: StateFolder, place: Door, idle_s: float, first: Forked) -> None:
+    daemon = Daemon(state, place, idle_s, first)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.over.set)
     await daemon.run()
     # threads that hang in a file system must not keep a daemon from ending

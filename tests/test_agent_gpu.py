@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -175,6 +176,25 @@ def test_a_wedged_probe_ages_and_the_rest_goes_on(node: Node, nvml: Simulation) 
     state = until(lambda: console.state() if console.state().host.gpu_note else None)
     assert "did not answer" in state.host.gpu_note and len(state.gpus) == 2
     assert console.ask(wire.ListRuns()).ok
+
+
+def probes(node: Node) -> set[int]:
+    return {pid for pid in node.processes() if b"probe" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")}
+
+
+def test_a_probe_that_outlives_its_daemon_keeps_the_next_from_nothing(node: Node) -> None:
+    """It is forked from the daemon: it must have none of its locks, sockets and files, and not look like a second."""
+    console = node.console()
+    until(lambda: console.tree.get("gpu_age_s") == 0.0)
+    daemon = node.daemon()
+    (probe,) = until(lambda: probes(node))
+    handles = {str(entry.readlink()) for entry in Path(f"/proc/{probe}/fd").iterdir()}
+    assert not [name for name in handles if str(node.state.path) in name or str(node.runtime) in name], handles
+    os.kill(probe, signal.SIGSTOP)  # as one that hangs in the driver
+    assert daemon.send(signal.SIGKILL)
+    again = node.console()
+    assert until(lambda: again.tree.get("host"))
+    assert node.daemon() != daemon and probe in probes(node)
 
 
 def test_processes_belong_to_runs_by_recorded_identity_and_kills_wait_for_memory(node: Node, nvml: Simulation) -> None:
