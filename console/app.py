@@ -6,6 +6,7 @@ thread of its own after the first paint, so SSH libraries load while something i
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from textual.app import App
 from textual.binding import Binding
 
 from console.bindings import EVERYWHERE, bindings
+from console.desktop import notification
 from console.failure import Failure
 from console.screens.alerts import AlertsScreen
 from console.screens.base import DeckScreen
@@ -111,8 +113,15 @@ class TunedeckApp(App[None]):
         if len(news) > SHOWN_AT_ONCE:
             more = plural("{n} more alert; 4 lists them.", "{n} more alerts; 4 lists them.", len(news) - SHOWN_AT_ONCE)
             self.notify(more, severity="warning", markup=False)
-        if any(alert.severity == "critical" for _node, alert in news):
+        critical = [f"{node}: {alert.text}" for node, alert in news if alert.severity == "critical"]
+        if critical:
             self.bell()
+            self.tell_desktop(critical[0] + (f" (+{len(critical) - 1})" if len(critical) > 1 else ""))
+
+    def tell_desktop(self, text: str) -> None:
+        """Textual has a bell and a clipboard, but no such call; it writes those as this does."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(notification(text, os.environ))
 
     def take_session(self) -> bool:
         """Take over the session once it is open. True when there is something new to show."""
@@ -133,7 +142,7 @@ class TunedeckApp(App[None]):
         """Renew the screen that is seen: the one in front, or the one behind a dialog."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, DeckScreen):
-                if screen.whole:
+                if screen.whole and screen.is_mounted:  # what its panels hold comes after its header
                     screen.tick()
                 return
 

@@ -14,7 +14,7 @@ import pytest
 
 from agent import wire
 from console.document import ConfigError
-from console.notify import Ways, load
+from console.notify import Undelivered, Ways, load
 from console.watch import Spool, Watch
 from tests.fakes.node import until
 from tests.fakes.sitting import Sitting, sitting
@@ -127,3 +127,22 @@ def test_a_bad_notify_file_is_one_error_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "notify.yaml").write_text("severity: warn\nwebhook: ftp://x\n")
     with pytest.raises(ConfigError, match=r"notify.yaml:2: webhook is no web address"):
         load(tmp_path)
+
+
+# apprise still imports a module of the standard library that is to go
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_service_that_apprise_knows_takes_it_or_is_said_to_have_refused(hook: Hook) -> None:
+    port = hook.server_address[1]
+    ways = Ways(services=(f"json://127.0.0.1:{port}/alert",))
+    notice = {"text": "gpu01: GPU 3 does not answer"}
+    with pytest.raises(Undelivered, match="did not take it"):
+        ways.send("services", notice)  # the server refuses the first
+    ways.send("services", notice)
+    assert [(one["title"], one["message"]) for one in hook.taken] == [("tunedeck", notice["text"])]
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_an_address_that_apprise_does_not_know_is_said_without_it() -> None:
+    with pytest.raises(Undelivered) as refused:
+        Ways(services=("nonsense://secret-token",)).send("services", {"text": "x"})
+    assert "secret" not in str(refused.value)
