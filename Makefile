@@ -30,6 +30,7 @@ bench: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.bench.chaos --bar
 	$(BIN)/python -m tests.bench.fleet --bar
 	$(BIN)/python -m tests.bench.links --bar
+	$(BIN)/python -m tests.bench.fabric --bar
 	$(BIN)/python -m tests.bench.fuzz
 	$(BIN)/python -m tests.bench.soak --bar
 
