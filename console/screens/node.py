@@ -18,6 +18,7 @@ from console.screens.past import Past
 from console.screens.run_list import RunList
 from console.screens.runs import COLUMNS, run_table
 from console.screens.strips import past_lines, state_word
+from console.screens.trail import Trail
 from console.strings import _
 from console.widgets.lines import Lines
 from console.widgets.paint import Line
@@ -32,11 +33,11 @@ class NodeScreen(RunList):
     def __init__(self, desk: Desk, node: str) -> None:
         super().__init__(desk)
         self.node = node
-        self.past = Past()
+        self.past, self.trail = Past(), Trail()
 
     def content(self) -> ComposeResult:
         with Container(id="body"):
-            with Horizontal(id="told"):
+            with Horizontal(id="panes"):
                 with Panel(self.node, id="detail-panel"):
                     yield Lines(self.detail, id="detail")
                 with Panel(_("History"), id="past-panel"):
@@ -70,6 +71,8 @@ class NodeScreen(RunList):
 
     def tick(self) -> None:
         node = self.desk.node(self.node)
+        if node is not None and not self.desk.paused:
+            self.trail.turn(self.desk, node)
         if node is not None and not self.desk.paused and self.charted():
             self.past.turn(self.desk, node, self.desk.wall() + (node.clock_offset_s or 0.0))
             title = _("History, {age}").format(age=age(self.past.window_s))
@@ -88,7 +91,9 @@ class NodeScreen(RunList):
 
     def detail(self, width: int, _height: int) -> Sequence[Line]:
         node = self.desk.node(self.node)
-        return node_lines(node, self.desk.clock(), width, runs=False) if node is not None else []
+        if node is None:
+            return []
+        return [*node_lines(node, self.desk.clock(), width, runs=False), *self.trail.lines(width)]
 
     def rows(self) -> list[Row]:
         node = self.desk.node(self.node)

@@ -14,8 +14,8 @@ from console.widgets.levels import MEMORY_BAD, MEMORY_WARN, busy, fullest, memor
 from console.widgets.paint import EMPTY, Line, one_line, spread, wrapped
 from console.widgets.strip import Strip, abreast
 
-LEAST, MOST = 3, 8
-"""Lines of one row: its title and two of braille; more than seven say no more"""
+LEAST, MOST = 3, 12
+"""Lines of one row: its title, and braille from two lines on"""
 Row = tuple[Strip, Strip]
 UNKNOWN: Column = [math.nan] * POINTS
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from console.widgets.chart import Frame, Layers, dots, painted
-from console.widgets.paint import EMPTY, Line, crop, spread
+from console.widgets.paint import EMPTY, Line, cells, crop
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Strip:
 def drawn(strip: Strip, width: int, height: int, role: str) -> list[Line]:
     """`height` lines of `width` cells."""
     rows, columns = height - 1, width - 1
-    lines = [crop(spread(strip.title, strip.now, width), width)]
+    room = max(0, width - cells(strip.now) - 1)  # it is the title that gives way
+    lines = [crop((*crop(strip.title, room), (" ", "text"), *strip.now), width)]
     if rows < 1 or columns < 2:
         return lines[:height]
     frame = Frame(0, max(1, len(strip.values) - 1), 0.0, max(strip.top, 1e-9), columns, rows)
