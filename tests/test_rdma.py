@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent import rdma
 from agent.alerts import Alerts
 from agent.events import Events
+from agent.node import Machine
+from agent.probe import Probe
 from agent.rdma import EVERY_S, SILENT_S, Rdma
 from agent.state import StateFolder
 from agent.wire import Alert, Host, NodeState, Port
@@ -203,3 +206,21 @@ def test_a_dying_card_keeps_nobody_waiting(tmp_path: Path) -> None:
     watch.machine.port("mlx5_1")
     assert watch.fires(60) == {}
     assert SILENT_S > 2 * EVERY_S
+
+
+def test_the_machine_shows_its_ports_to_whoever_looks(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    watch.machine.port("mlx5_0")
+    state = StateFolder(tmp_path / "home", "here")
+    machine = Machine(state, Events(state.events), Probe())
+    machine.rdma = watch.rdma
+
+    def shown() -> dict[str, Any]:
+        machine.read()
+        return dict(machine.tree["ports"].get("mlx5_0/1", {}))
+
+    until(lambda: shown().get("rate_bits_s") == 400_000_000_000)
+    watch.machine.port("mlx5_0", "1: DOWN")
+    watch.now_s += EVERY_S
+    until(lambda: shown()["down"] == 1)
+    machine.close()
