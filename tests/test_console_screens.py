@@ -88,7 +88,7 @@ WORN = {
 
 async def test_a_card_tells_its_health_and_its_instances() -> None:
     sat = sitting("node1", runs=False)
-    async with console(sat, (160, 50)) as pilot:
+    async with console(sat, (200, 50)) as pilot:
         parts = (wire.MigInstance("MIG-7", "3g.40gb", 40 << 30, 10 << 30),)
         cards = {"GPU-1": replace(gpu(0, 0.5, 70), mig=parts, **WORN)}  # type: ignore[arg-type]
         sat.links["node1"].tell(replace(node_state("node1"), gpus=cards))
@@ -98,6 +98,17 @@ async def test_a_card_tells_its_health_and_its_instances() -> None:
             pilot, "SM busy 71%", "slows at 89 °C", "PCIe 5x16", "NVLink 16/18", "ECC 41/1", "held back 600 MiB"
         )
         await shows(pilot, "MIG 3g.40gb", "10.0/40.0 GiB")
+
+
+async def test_a_node_shows_who_ordered_what() -> None:
+    sat = sitting("node1")
+    entry = {"unix": 1.0, "operator": "ann@laptop", "verb": "kill", "run": RUN, "step": 88, "outcome": "done"}
+    refused = {**entry, "verb": "\x1b[31mroll back", "step": None, "outcome": "the run has ended"}
+    async with console(sat, (160, 70)) as pilot:
+        sat.links["node1"].answers[wire.ReadAudit] = wire.Reply("o", True, {"entries": [entry, refused, "nonsense"]})
+        await pilot.press("enter")
+        await shows(pilot, "Orders", f"kill {RUN} step 88  ann@laptop  done", "roll back", "the run has ended")
+        assert [body.limit for body in asked(sat, wire.ReadAudit) if isinstance(body, wire.ReadAudit)][:1] == [8]
 
 
 async def test_a_narrow_screen_tells_what_is_wrong_and_leaves_the_rest_out() -> None:
