@@ -41,12 +41,11 @@ class Checking:
 
 
 def scene(body: wire.RunChecks, machine: Machine, heard_unix: float) -> Scene:
-    sample = machine.probe.sample
     state = wire.from_tree(machine.tree)
     return Scene(
         folder=machine.state.path,
         host=state.host,
-        gpus=machine.attributed(sample.gpus),
+        gpus=state.gpus or machine.attributed(machine.probe.sample.gpus),
         gpu_age_s=machine.probe.age_s,
         gpu_note=machine.probe.note,
         live_runs=tuple(sorted(name for name, one in list(machine.runs.followed.items()) if not one.closed)),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from agent.checks.check import Told, fault, good, probe, unknown, watch
 from agent.checks.driver import DISPLAYS, devices
@@ -12,63 +10,44 @@ from agent.checks.equals import listed
 from agent.checks.scene import Scene
 from agent.formats import kernel
 from agent.formats.event import Event
-from agent.formats.line import Line, clean
+from agent.formats.line import Line
+from agent.kmsg import Kmsg
 from agent.triage.rules_gpu import XIDS
 
 DAY_S = 86400.0
 """Older lines are history: a fault of last month must not drain a node for ever."""
-LOG_BYTES = 8 << 20
+LOOKS = 16
+"""Each of up to 4,096 records"""
 PCI = "sys/bus/pci/devices"
 BRIDGES, ACS_CAPABILITY, HEADERS = "0x0604", 0x000D, 0x100
 REDIRECTS = 0x04 | 0x08 | 0x10
 """ACS control: P2P request redirect, completion redirect, upstream forwarding (PCI Express base specification)"""
 
 
-def raw_log(path: Path) -> bytes:
-    """All that the kernel still has, without waiting for more. Raises OSError."""
-    handle, pieces, left = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), [], LOG_BYTES
-    try:
-        while left > 0:
-            try:
-                piece = os.read(handle, 8192)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # records were overwritten while we read
-                continue
-            if not piece:
-                break
-            pieces.append(piece)
-            left -= len(piece)
-    finally:
-        os.close(handle)
-    return b"".join(pieces)
-
-
-def recent(scene: Scene, raw: bytes) -> Iterator[Event]:
-    """Events of the last day. A record is "priority,sequence,microseconds since boot,flags;text" (dev-kmsg)."""
+def recent(scene: Scene, device: Kmsg) -> Iterator[Event]:
+    """Events of the last day. Records tell the time since boot."""
     up_s = float((scene.text("proc/uptime") or "inf").split()[0])
-    for number, record in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
-        head, semicolon, text = record.partition(";")
-        fields = head.split(",")
-        if not semicolon or len(fields) < 3 or not fields[2].isdecimal():
-            continue
-        if up_s != float("inf") and up_s - int(fields[2]) / 1e6 > DAY_S:
-            continue
-        body = clean(text)
-        yield from kernel.read(Line("kmsg", number, body, body, kernel=True))
+    for _look in range(LOOKS):
+        records, whole = device.read()
+        for one in records:
+            if up_s == float("inf") or up_s - one.at_us / 1e6 <= DAY_S:
+                yield from kernel.read(Line("kmsg", one.sequence, one.text, one.text, kernel=True))
+        if whole:
+            return
 
 
 def log(scene: Scene) -> Told:
-    try:
-        events = list(recent(scene, raw_log(scene.path("dev/kmsg"))))
-    except PermissionError:
+    device = Kmsg(scene.path("dev/kmsg"))
+    if not device.open(0.0):
         return unknown(
-            "the kernel log is for root only: older Xids, OOM kills and link failures cannot be seen",
-            "",
+            "the kernel log is not to be read: older Xids, OOM kills and link failures cannot be seen",
+            device.why,
             "root, kernel.dmesg_restrict=0 or membership in adm (journalctl -k) would show them.",
         )
-    except OSError as error:
-        return unknown(f"the kernel log cannot be read: {error.strerror}")
+    try:
+        events = list(recent(scene, device))
+    finally:
+        device.close()
     hard = [event for event in events if serious(event)]
     if hard:
         return fault(

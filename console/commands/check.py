@@ -76,7 +76,7 @@ def report(session: Session, results: Sequence[Checked], everything: bool) -> No
     checked = [one for one in results if not one.trouble]
     for group in grouped(checked):
         if everything or group.check.health != "good":
-            print("\n".join(lines(group, len(checked))))
+            print("\n".join(lines(group, len(checked))) + "\n")
     for one in results:
         if one.trouble:
             print(f"tunedeck: {one.node}: {one.trouble}" + (f"\n  {one.hint}" if one.hint else ""), file=sys.stderr)

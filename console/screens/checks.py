@@ -35,8 +35,8 @@ CHECKS = (
     Column("", 1),
     Column(_("Family"), 9),
     Column(_("Check"), 16),
-    Column(_("Result"), 30, grow=True),
-    Column(_("Seen"), 34, drop=1),
+    Column(_("Result"), 36, grow=True),
+    Column(_("Seen"), 60, drop=1),
 )
 LABEL = 6
 ROLES = {"fault": "bad", "watch": "warn", "unknown": "dim", "good": "text"}
@@ -47,7 +47,7 @@ def begin(desk: Desk, node: Node) -> str:
     name = node.name
     if name in desk.checking:
         return _("{node} is being checked already").format(node=name)
-    if not node.live(desk.clock()):
+    if node.link.phase != "live":
         return _("{node} does not answer: {why}").format(node=name, why=node.link.why or node.link.phase)
 
     def answered(reply: wire.Reply) -> None:
@@ -188,6 +188,6 @@ class ChecksScreen(DeckScreen):
 
     def action_check_all(self) -> None:
         for node in self.desk.fleet.nodes.values():
-            if node.live(self.desk.clock()):
+            if node.link.phase == "live":
                 begin(self.desk, node)
         self.tick()
