@@ -76,7 +76,7 @@ def convert(source: Path, layout: str, target: Path, **options: Any) -> list[Fin
 def test_round_trip(layout: str, suffix: str, tmp_path: Path) -> None:
     """Written by one, read by the other: the very same examples."""
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(some.lists(MADE[layout], min_size=1, max_size=6))
     def there_and_back(examples: list[Example]) -> None:
         fitted = [write.fitted(example, layout)[0] for example in examples]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from console.data import check, convert, split
+from console.data import check, convert, preview, split, stats
 from console.failure import USAGE, Failure
 from console.strings import _
 from jobs.failure import JobError
@@ -12,6 +12,8 @@ from jobs.failure import JobError
 PARTS = {
     "check": (check, _("every row that cannot be used, with file, line and reason")),
     "convert": (convert, _("the same examples in another layout or kind of file, read back and compared")),
+    "stats": (stats, _("how much there is, how long examples are, and what that means for training")),
+    "preview": (preview, _("what training sees: the chat template, and which part is learned")),
     "split": (split, _("a part to train on and a part held back; rows that ask the same stay together")),
 }
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from console.data import asked
 from console.data.report import Report
+from console.data.tokenizer import add_tokenizer, asked_for
 from console.failure import USAGE, Failure
 from console.format import count
 from console.strings import _, plural
-from jobs.data import source
+from jobs.data import mask, source
 from jobs.data.check import Check
+from jobs.data.example import Example
 from jobs.data.near import SHARE, Near
 
 
@@ -35,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             share=SHARE
         ),
     )
-    group.add_argument("--max-chars", type=int, metavar="N", help=_("name rows longer than this"))
+    group.add_argument("--max-chars", type=int, metavar="N", help=_("name rows of more characters than this"))
+    add_tokenizer(parser)
     asked.add_report(parser)
 
 
@@ -47,12 +51,23 @@ def run(args: argparse.Namespace) -> int:
     held = set(source.found(args.eval)) if args.eval else set()
     sides = [file.path in held or source.held_back(file.path) for file in data.sources]
     with Near(args.near) if args.near is not None else nullcontext() as near:
-        length = (lambda example: len(example.flow())) if args.max_chars else None
-        check = Check(data, sides, near, length, args.max_chars)
+        check = Check(data, sides, near, *_measure(args))
         report = Report(data, progress, args.json, args.all, args.report)
         report.take(check.findings())
     report.close(_record(check, data.rows), _summary(check, data.rows, args))
     return 1 if check.rejected or check.leaks else 0
+
+
+def _measure(args: argparse.Namespace) -> tuple[Callable[[Example], int] | None, int | None, str]:
+    """How rows are measured, and what is too long: in tokens where a tokenizer is named. Raises Failure, JobError."""
+    tokens, longest = asked_for(args)
+    if tokens is None:
+        if longest is not None:
+            raise Failure(_("tokens cannot be counted"), _("add --tokenizer FOLDER, or use --max-chars"), USAGE)
+        return (lambda example: len(example.flow())) if args.max_chars else None, args.max_chars, "characters"
+    if longest is None:
+        raise Failure(_("what is too long?"), _("add --max-length N"), USAGE)
+    return (lambda example: mask.lengths(example, tokens)[0]), longest, "tokens"
 
 
 def _record(check: Check, rows: int) -> dict[str, object]:

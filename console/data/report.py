@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from agent.wire import clean
 from console.data.progress import Progress
 from console.failure import Failure
 from console.format import count, size
@@ -45,7 +46,7 @@ class Report:
                 print("" if first else ",", json.dumps(asdict(finding), ensure_ascii=False), sep="\n", end="")
             elif self._every or self._times[finding.level, finding.kind] <= SHOWN:
                 self._progress.clear()
-                print(f"  {finding.level:9} {finding}")
+                print(clean(f"  {finding.level:9} {finding}"))
             first = False
         self._progress.clear()
         if self._kept:
@@ -67,7 +68,7 @@ class Report:
     def _head(self) -> None:
         for file in range(len(self._data.columns)):
             for line in header(self._data, file):
-                print(line)
+                print(clean(line))
 
 
 def header(data: DataSet, file: int) -> list[str]:

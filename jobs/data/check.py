@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from jobs.data.example import Example
-from jobs.data.finding import NOTICED, Finding
+from jobs.data.finding import NOTICED, REJECTED, Finding
 from jobs.data.near import Near
 from jobs.data.reading import DataSet, Read
+from jobs.data.row import Fault
 from jobs.data.spill import Member, Place, Spill
 
 
@@ -58,13 +59,19 @@ class Check:
                 if self._near is not None:
                     self._near.add(item.example, item.file, item.place)
                 if self._length is not None and self._longest is not None:
-                    yield from self._too_long(item, self._length(item.example), self._longest)
+                    yield from self._measured(item, self._length, self._longest)
             for _key, members in same.groups():
                 yield from self._alike(members)
             if self._near is not None:
                 yield from self._almost(self._near)
 
-    def _too_long(self, item: Read, length: int, longest: int) -> Iterator[Finding]:
+    def _measured(self, item: Read, measure: Callable[[Example], int], longest: int) -> Iterator[Finding]:
+        try:
+            length = measure(item.example)
+        except Fault as fault:
+            self.usable[item.file] -= 1
+            yield self._data.finding(REJECTED, fault.kind, fault.reason, item.file, item.place)
+            return
         if length > longest:
             reason = f"has {length} {self._unit}, {length - longest} more than {longest}: training cuts it"
             yield self._data.finding(NOTICED, "over-long", reason, item.file, item.place)

@@ -35,6 +35,7 @@ class Conversion:
         self._data, self._layout, self._target = data, layout, target
         self._keep, self._unique, self._force = tuple(keep), unique, force
         self.written = self.rejected = 0
+        sink.kind_of(target, force)
         if any(source.path.resolve() == target.resolve() for source in data.sources):
             raise JobError(f"{target} is both read and written", "Name another file to write.")
 

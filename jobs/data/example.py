@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -25,7 +25,8 @@ class Turn:
 class Example:
     """`kind`: chat, text, preference (prompt, chosen, rejected), reward (two whole conversations) or kto (labelled).
 
-    `turns` is the conversation, or what both answers of a pair have before them.
+    `turns` is the conversation, or what both answers of a pair have before them. `given`: the end of an Alpaca question
+    that stood under `input`; the same words in one column are the same example.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Example:
     text: str | None = None
     tools: Any = None
     margin: float | None = None
+    given: str = field(default="", compare=False, repr=False)
 
     def digests(self) -> tuple[bytes, bytes]:
         """Of the question alone, and of the whole: the same for the same content, in whichever layout it came.

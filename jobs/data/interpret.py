@@ -64,13 +64,14 @@ class Reading:
         answer = self._said(value, "output", repairs)
         if not answer.strip():
             raise Fault("empty-answer", f"`{self._of['output']}` is empty")
-        return Example("chat", (*asked, Turn("assistant", answer)))
+        given = self._maybe(value, "input", [])
+        return Example("chat", (*asked, Turn("assistant", answer)), given=given)
 
     def _question(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[Turn, ...]:
         """System, earlier turns and the question of an Alpaca row."""
         asked = self._said(value, field, repairs)
         given = self._maybe(value, "input", repairs)
-        if given.strip():
+        if given:
             asked = f"{asked}\n\n{given}" if asked.strip() else given
         if not asked.strip():
             raise Fault("empty-question", f"`{self._of[field]}` is empty")

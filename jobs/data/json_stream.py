@@ -14,6 +14,8 @@ from jobs.data.row import ROW_LIMIT_CHARS, Fault, Row
 from jobs.data.text import Text
 
 KEPT_CHARS = 1 << 20
+OVERLAP_CHARS = 256
+"""Kept of a piece in which the next row was not found: its beginning may be cut in two."""
 _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[-\d.eE+]+|null|true|false)'
 WRAPPER = re.compile(
     rf'\s*\{{\s*(?:"[^"]*"\s*:\s*{_SCALAR}\s*,\s*)*'
@@ -131,8 +133,7 @@ class Stream:
             if found is not None:
                 self._go(found.start())
                 return Row(line, fault=why)
-            self._go(max(self._at, len(self._buffer) - 256))
-            start = self._at
+            self._go(max(start, len(self._buffer) - OVERLAP_CHARS))
             if not self._more():
                 self._go(len(self._buffer))
                 return Row(line, fault=why)

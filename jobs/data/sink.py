@@ -15,21 +15,27 @@ from jobs.failure import JobError
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
+def kind_of(path: Path, force: bool) -> str:
+    """The suffix that says how to write. Raises JobError where `path` may not be written or says no kind."""
+    suffixes = [s.lower() for s in path.suffixes if s.lower() != ".gz"]
+    if not suffixes or suffixes[-1] not in SUFFIXES:
+        raise JobError(f"{path.name} says no kind of file", f"End its name in {', '.join(SUFFIXES)}.")
+    if path.exists() and not force:
+        raise JobError(f"{path} is there already", "Name another file, or add --force.")
+    return suffixes[-1]
+
+
 class Sink:
     """Add rows, look at what was written (`staging`), then `publish`. Left without that, nothing remains."""
 
     def __init__(self, path: Path, columns: Sequence[str], force: bool = False) -> None:
         """`columns`: of tables; rows with others are refused. Raises JobError where `path` cannot be written."""
         self.path, self.rows, self._open = path, 0, True
-        suffixes = [s.lower() for s in path.suffixes if s.lower() != ".gz"]
-        if not suffixes or suffixes[-1] not in SUFFIXES:
-            raise JobError(f"{path.name} says no kind of file", f"End its name in {', '.join(SUFFIXES)}.")
-        if path.exists() and not force:
-            raise JobError(f"{path} is there already", "Name another file, or add --force.")
+        suffix = kind_of(path, force)
         self.staging = path.parent / f".{secrets.token_hex(4)}-{path.name}"
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._form = form(self.staging, suffixes[-1], columns)
+            self._form = form(self.staging, suffix, columns)
 
     def __enter__(self) -> Sink:
         return self

@@ -32,11 +32,17 @@ def found(names: Sequence[str]) -> list[Path]:
             files[path] = None
         else:
             top = Path(path.anchor or ".")
-            matched = sorted(top.glob(str(path.relative_to(path.anchor))))
+            matched = [p for p in sorted(top.glob(str(path.relative_to(path.anchor)))) if _may_match(p, path)]
             if not matched:
                 raise JobError(f"{name} is not there", "Name a file, a folder or a pattern such as 'data/*.jsonl'.")
-            files.update(dict.fromkeys(match for match in matched if match.is_file()))
+            files.update(dict.fromkeys(matched))
     return list(files)
+
+
+def _may_match(match: Path, pattern: Path) -> bool:
+    """As in a shell, hidden files only where the pattern says so."""
+    hidden = any(part.startswith(".") and part not in pattern.parts for part in match.parts)
+    return match.is_file() and match.name not in NO_DATA and (not hidden or pattern.name.startswith("."))
 
 
 def _is_data(path: Path, top: Path) -> bool:

@@ -49,7 +49,7 @@ class Spill:
         if self._held_bytes >= self._memory_bytes:
             self._write()
 
-    def keys(self) -> Iterator[bytes]:
+    def in_order(self) -> Iterator[bytes]:
         """All keys in ascending order, each as often as it was added."""
         for number in range(PARTITIONS):
             yield from sorted(record[0] for record in _RECORD.iter_unpack(self._content(number)))

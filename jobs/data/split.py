@@ -15,7 +15,7 @@ from jobs.data.example import DIGEST_BYTES, Example
 from jobs.data.finding import REJECTED, Finding
 from jobs.data.reading import DataSet, Read
 from jobs.data.row import Fault
-from jobs.data.sink import Sink
+from jobs.data.sink import Sink, kind_of
 from jobs.data.spill import Spill
 from jobs.failure import JobError
 
@@ -54,6 +54,8 @@ class Split:
         self._paths, self._force = (train, held_back), force
         self.rows = (0, 0)
         self.rejected = 0
+        for path in self._paths:
+            kind_of(path, force)
         read = {source.path.resolve() for source in data.sources}
         if both := [path for path in self._paths if path.resolve() in read]:
             raise JobError(f"{both[0]} is both read and written", "Name another folder.")
@@ -96,7 +98,7 @@ class Split:
                     spill.add(self._key(item.example), b"", item.file, item.place)
             wanted = self._amount.of(rows)
             last = b""
-            for number, key in enumerate(spill.keys(), 1):
+            for number, key in enumerate(spill.in_order(), 1):
                 if number > wanted and key != last:
                     return last
                 last = key

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from jobs.data.extra import library
 from jobs.data.json_value import Parser
@@ -76,7 +77,7 @@ def _xlsx(path: Path) -> Iterator[Any]:
     excel = library("openpyxl", "an Excel file")
     try:
         book = excel.load_workbook(path, read_only=True, data_only=True)
-    except (OSError, ValueError, KeyError, excel.utils.exceptions.InvalidFileException) as wrong:
+    except (OSError, ValueError, KeyError, BadZipFile, excel.utils.exceptions.InvalidFileException) as wrong:
         raise _broken(path, "Excel", wrong) from wrong
     header: list[str] = []
     for record in book.worksheets[0].iter_rows(values_only=True):

@@ -16,6 +16,7 @@ from jobs.data import charset
 from jobs.data.row import ROW_LIMIT_CHARS, Fault
 from jobs.failure import JobError
 
+BUFFER_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"
 
 
@@ -33,7 +34,7 @@ class Line(NamedTuple):
 def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The content, and the file below whose position says how far one is (they differ where it is compressed)."""
     try:
-        raw = cast(io.BufferedReader, path.open("rb", buffering=charset.CHUNK_BYTES))
+        raw = cast(io.BufferedReader, path.open("rb", buffering=BUFFER_BYTES))
     except OSError as wrong:
         raise JobError(f"{path} cannot be read: {wrong.strerror}", "Correct the path or its permissions.") from wrong
     with raw:
