@@ -21,7 +21,7 @@ from agent.refusal import BUSY_GPUS, FULL_DISK, STALE_GPUS, Refusal, of_os_error
 from agent.state import StateFolder, user_home
 from jobs import durable, launcher, run_folder
 from jobs.run_folder import RunFolder
-from jobs.spec import Spec
+from jobs.spec import TRAIN, Spec
 
 FREE_BYTES = 1 << 30
 """A small adapter with a few snapshots and logs; less than this is a disk about to be full."""
@@ -58,8 +58,10 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
     spec.check_files(home)
     python = choose(spec.python, home)
     gpus = pick_gpus(spec, python, around, order.force)
-    expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state))
-    if not order.force:
+    # a bench takes what memory is free, and no more than half of it
+    trains = spec.kind == TRAIN
+    expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state)) if trains else None
+    if expected is not None and not order.force:
         expected.refuse_unfit()
     check_disk(around.state.runs, order.force)
     try:

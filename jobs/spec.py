@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import configs
+from jobs.fabric.collectives import Bench
 from jobs.section import Section
 from jobs.section import SpecError as SpecError
 from jobs.settings import Data, Hardware, Lora, Rules, Snapshots, Train
 
+TRAIN, BENCH = KINDS = ("train", "bench")
 METHODS = ("lora", "full")
 PLANNED_METHODS = ("qlora", "dora")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
@@ -32,6 +34,9 @@ class Spec:
     hardware: Hardware = field(default_factory=Hardware)
     snapshots: Snapshots = field(default_factory=Snapshots)
     rules: Rules = field(default_factory=Rules)
+    kind: str = TRAIN
+    """A bench measures collectives: it has no model and no data, and its method says so."""
+    bench: Bench = field(default_factory=Bench)
     file: str = field(default="spec.yaml", compare=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
@@ -39,6 +44,8 @@ class Spec:
     def parse(cls, text: str, name: str = "spec.yaml") -> Spec:
         """Reads a spec. `name` is the file's name, for messages and as the run's default name. Raises SpecError."""
         top = Section.parse(text, name)
+        if top.choice("kind", TRAIN, KINDS) == BENCH:
+            return cls._of_bench(top, name)
         lines: dict[str, int] = {}
         parts = {key: top.part(key) for key in ("data", "lora", "train", "hardware", "snapshots", "rules")}
         method = _method(top)
@@ -57,6 +64,25 @@ class Spec:
             lines=lines,
         )
         for section in (*parts.values(), top):
+            lines.update(section.close())
+        return spec
+
+    @classmethod
+    def _of_bench(cls, top: Section, name: str) -> Spec:
+        hardware, bench = top.part("hardware"), top.part("bench")
+        spec = cls(
+            name=_name(top, name),
+            model="",
+            data=Data(),
+            python=top.text("python"),
+            method=BENCH,
+            hardware=Hardware.read(hardware),
+            kind=BENCH,
+            bench=Bench.read(bench),
+            file=name,
+            lines=(lines := dict[str, int]()),
+        )
+        for section in (hardware, bench, top):
             lines.update(section.close())
         return spec
 
@@ -92,6 +118,12 @@ class Spec:
 
     def check_files(self, home: Path) -> None:
         """On the node: model folder, data and interpreter are there and readable. Raises SpecError."""
+        if self.kind == TRAIN:
+            self._check_model_and_data(home)
+        if self.python is not None and not os.access(expand(self.python, home), os.X_OK):
+            raise self.error("python", f"{self.python} cannot be executed", "Give the interpreter that has torch.")
+
+    def _check_model_and_data(self, home: Path) -> None:
         folder = self.model_folder(home)
         if folder is not None and not (folder / "config.json").is_file():
             missing = "has no config.json" if folder.is_dir() else "does not exist on this node"
@@ -103,8 +135,6 @@ class Spec:
             raise self.error("data.path", f"{data} cannot be read", "Change its permissions.")
         if data.stat().st_size == 0:
             raise self.error("data.path", f"{data} is empty", "Give a file with at least one example.")
-        if self.python is not None and not os.access(expand(self.python, home), os.X_OK):
-            raise self.error("python", f"{self.python} cannot be executed", "Give the interpreter that has torch.")
 
 
 def expand(path: str, home: Path) -> Path:

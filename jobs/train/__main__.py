@@ -14,7 +14,7 @@ from jobs.failure import JobError
 from jobs.progress import Progress
 from jobs.run_folder import RunFolder
 from jobs.section import SpecError
-from jobs.spec import Spec
+from jobs.spec import BENCH, Spec
 from jobs.train.flight import Flight
 from jobs.train.rank import Rank
 
@@ -29,14 +29,7 @@ def main() -> None:
         spec, data = _given(rank)
         leave_out()
         gc.disable()  # what is loaded makes next to no garbage, and to look for it is a quarter of the time it takes
-        from jobs.train.session import leave, prepare, run
-
-        rank.imported_unix = time.time()
-        session = prepare(rank, spec, data)
-        gc.freeze()  # nor will it ever be garbage
-        gc.enable()
-        outcome = run(session)
-        leave()
+        outcome = _trained(rank, spec, data) if data is not None else _measured(rank, spec)
     except (JobError, SpecError) as wrong:
         _failed(rank, wrong.message, wrong.hint, secondary=False)
         raise SystemExit(1) from wrong
@@ -50,14 +43,35 @@ def main() -> None:
     rank.ended(outcome)
 
 
-def _given(rank: Rank) -> tuple[Spec, Examples]:
-    """Spec and data first: what is wrong with them is then said seconds before torch is even imported."""
+def _trained(rank: Rank, spec: Spec, data: Examples) -> str:
+    from jobs.train.session import leave, prepare, run
+
+    rank.imported_unix = time.time()
+    session = prepare(rank, spec, data)
+    gc.freeze()  # nor will it ever be garbage
+    gc.enable()
+    outcome = run(session)
+    leave()
+    return outcome
+
+
+def _measured(rank: Rank, spec: Spec) -> str:
+    from jobs.train.collective import bench
+
+    rank.imported_unix = time.time()
+    return bench(rank, spec)
+
+
+def _given(rank: Rank) -> tuple[Spec, Examples | None]:
+    """First of all: what is wrong is then said seconds before torch is even imported. No data where none is needed."""
     if rank.number == 0:
         progress = Progress(rank.folder.progress)
         progress.write("phase", phase="loading", detail="spec and data")
         progress.close()
     spec = Spec.parse(rank.folder.spec.read_text(encoding="utf-8"))
     spec.check_files(Path.home())
+    if spec.kind == BENCH:
+        return spec, None
     return spec, examples.read(spec.data_file(Path.home()), spec.data.format)
 
 
