@@ -68,9 +68,22 @@ QUIET: dict[str, Spoil] = {
     ),
     "a container that sees the cards of others": lambda s: (
         s.write(".dockerenv", ""),
-        s.write("proc/driver/nvidia/gpus/0000:10:00.0/information", ""),
         s.change(gpus={"GPU-0000": s.scene.gpus["GPU-0000"]}),
     ),
+    "a batch job with one card": lambda s: (
+        s.write("proc/self/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0"),
+        s.change(gpus={"GPU-0003": s.scene.gpus["GPU-0003"]}),
+    ),
+    "persistence mode off everywhere": lambda s: s.cards(lambda one: replace(one, persistence=False)),
+    "an address shared by carriers": lambda s: s.change(addresses={"eth0": "100.64.3.4"}),
+    "two interfaces of two networks": lambda s: (
+        s.interface("ens1", 11, speed=100_000, mtu=1500),
+        s.interface("ens2", 12, speed=100_000, mtu=9000),
+    ),
+    "a slower network for storage": lambda s: [
+        s.port(f"mlx5_{n}").write(f"sys/class/infiniband/mlx5_{n}/ports/1/rate", "200 Gb/sec (2X NDR)") for n in (9, 10)
+    ],
+    "an Xid of a program": lambda s: s.spoil(3, xid=31, xids=1, xids_hardware=0),
     "a cgroup with room": lambda s: s.write("sys/fs/cgroup/user.slice/session-1.scope/memory.max", 1024 * GIB),
     "RoCE on all rails": lambda s: [
         s.roce(name, {0: (V2_LOCAL, "IB/RoCE v1"), 1: (V2_LOCAL, "RoCE v2"), 3: (V2, "RoCE v2")}) for name in RAILS
@@ -102,8 +115,8 @@ FAULTS: dict[str, tuple[str, str, Spoil]] = {
     "gpus/vbios": ("watch", "another VBIOS on GPU 7", lambda s: s.spoil(7, vbios="96.00.30.00.01")),
     "gpus/ecc": ("watch", "many corrected memory errors on GPU 4", lambda s: s.spoil(4, ecc_corrected=250_000)),
     "gpus/remapping": ("fault", "GPU 0 has no spare memory left", lambda s: s.spoil(0, remap_failed=1)),
-    "gpus/xid": ("fault", "Xid on GPU 5", lambda s: s.spoil(5, xid=94, xids=1)),
-    "gpus/persistence": ("watch", "is off on GPU 0, 1", lambda s: [s.spoil(n, persistence=False) for n in (0, 1)]),
+    "gpus/xid": ("fault", "GPU 5 reported a fault", lambda s: s.spoil(5, xid=43, xids=2, xids_hardware=1)),
+    "gpus/persistence": ("watch", "is off on GPU 0, 1 only", lambda s: [s.spoil(n, persistence=False) for n in (0, 1)]),
     "gpus/mig": ("watch", "MIG differs: GPU 2", lambda s: s.spoil(2, mig_mode=True)),
     "gpus/throttle": ("fault", "GPU 3 is slowed down", lambda s: s.spoil(3, throttle=("thermal (hardware)",))),
     "pcie/link": ("fault", "GPU 3 is on a reduced PCIe link", lambda s: s.spoil(3, pcie_width=8)),
@@ -155,7 +168,7 @@ FAULTS: dict[str, tuple[str, str, Spoil]] = {
     "network/mtu": ("watch", "different MTUs: ens2", lambda s: rails(s)),
     "rdma/ports": (
         "fault",
-        "mlx5_5/1 is down while its equals",
+        "mlx5_5/1 is down while most of its kind",
         lambda s: s.port("mlx5_5", state="1: DOWN"),
     ),
     "rdma/rate": (

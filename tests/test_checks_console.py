@@ -122,6 +122,13 @@ async def test_c_checks_the_node_under_the_cursor(size: tuple[int, int], answers
         await pilot.press("down", "c")
         await shows(pilot, "the driver answers", "? PCIe access control")
         assert "NVLinks are down" not in painted(app_of(pilot))
+        screen = app_of(pilot).screen
+        assert isinstance(screen, ChecksScreen) and screen.checks.index == 0
+        await pilot.press("tab", "down", "down")
+        await until(pilot, lambda: screen.checks.index == 2)
+        screen.nodes.focus()
+        await pilot.press("up")
+        await until(pilot, lambda: screen.checks.cursor == "nvlink/links")
 
 
 async def test_all_that_answer_are_checked_and_the_others_say_why(answers: dict[str, wire.Reply]) -> None:

@@ -31,10 +31,10 @@ def answering(scene: Scene) -> Told | None:
 
 
 def count(scene: Scene) -> Told | None:
-    """NVML against the bus; in a container sysfs shows cards that are not ours."""
+    """NVML against the bus; in a container or a job sysfs shows cards that are not ours."""
     if not scene.gpus:
         return None
-    there = scene.names("proc/driver/nvidia/gpus") if scene.contained else devices(scene, *DISPLAYS)
+    there = [] if scene.contained else devices(scene, *DISPLAYS)
     if not there:
         return unknown("the PCI bus does not say how many cards there should be", f"NVML counts {len(scene.gpus)}")
     if len(there) > len(scene.gpus):
@@ -134,16 +134,17 @@ def vbios(_scene: Scene, cards: list[Gpu]) -> Told | None:
 
 
 def persistence(_scene: Scene, cards: list[Gpu]) -> Told | None:
+    """Off everywhere is how drivers come, and harmless while an agent keeps the driver loaded."""
     off = [label(gpu) for gpu in cards if gpu.persistence is False]
-    if off:
-        return watch(
-            f"persistence mode is off on {listed(off)}",
-            "the driver unloads when nobody uses the card",
-            "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1 (root)",
-        )
     if all(gpu.persistence is None for gpu in cards):
         return unknown("persistence mode is not told")
-    return good("persistence mode is on")
+    if off and len(off) < len(cards):
+        return watch(
+            f"persistence mode is off on {listed(off)} only",
+            "the driver unloads when nobody uses the card, and its clocks and limits are set back",
+            "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1 (root)",
+        )
+    return good("persistence mode is off: a first start takes longer" if off else "persistence mode is on")
 
 
 def mig(_scene: Scene, cards: list[Gpu]) -> Told | None:

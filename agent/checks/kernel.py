@@ -12,7 +12,7 @@ from agent.formats import kernel
 from agent.formats.event import Event
 from agent.formats.line import Line
 from agent.kmsg import Kmsg
-from agent.triage.rules_gpu import XIDS
+from agent.xid import meaning
 
 DAY_S = 86400.0
 """Older lines are history: a fault of last month must not drain a node for ever."""
@@ -67,7 +67,7 @@ def log(scene: Scene) -> Told:
 
 def serious(event: Event) -> bool:
     if event.kind == "kernel.xid":
-        return XIDS.get(int(event.get("xid")), "gpu.app-fault") != "gpu.app-fault"
+        return meaning(int(event.get("xid"))).hardware
     if event.kind == "kernel.sxid":
         return "non-fatal" not in event.get("what").lower()
     return event.kind == "kernel.gpu_lost"

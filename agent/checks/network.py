@@ -95,7 +95,7 @@ def interface(scene: Scene) -> Told:
         )
     if not found or found[0].loopback:
         return watch(
-            "no interface but the loopback has an address: runs stay on this node",
+            "no interface but the loopback has an IPv4 address: runs stay on this node",
             "",
             "Give an interface an address before runs over several nodes.",
         )
@@ -112,7 +112,7 @@ def judged(scene: Scene, pick: Device, devices: Sequence[Device]) -> Told:
         return fault(f"NCCL would pick {pick.name}, which no other node reaches", evidence, export)
     if address.is_link_local:
         return watch(f"NCCL would pick {pick.name}, whose address no router passes on", evidence, export)
-    if not address.is_private:
+    if address.is_global:
         return watch(
             f"NCCL would pick {pick.name} with a public address: its ports are open without a password",
             evidence,
@@ -129,7 +129,7 @@ def judged(scene: Scene, pick: Device, devices: Sequence[Device]) -> Told:
 def best(devices: Sequence[Device]) -> Device | None:
     """The fastest real one with a private address."""
     fit = [one for one in devices if one.address and one.real and not one.loopback and not one.virtual]
-    fit = [one for one in fit if ipaddress.ip_address(one.address).is_private]
+    fit = [one for one in fit if not ipaddress.ip_address(one.address).is_global]
     return max(fit, key=lambda one: one.speed_mbit_s or 0, default=None)
 
 
@@ -153,14 +153,14 @@ def hostname(scene: Scene) -> Told:
 
 
 def mtu(scene: Scene) -> Told | None:
-    """Equal among interfaces of one speed, for these are rails."""
+    """Equal among interfaces of one speed, for these are rails; two that differ may be two networks."""
     groups: dict[int, dict[str, int | None]] = {}
     for one in interfaces(scene):
         if one.real and one.speed_mbit_s:
             groups.setdefault(one.speed_mbit_s, {})[one.name] = one.mtu
     for rails in groups.values():
         usual, odd = odd_ones(rails)
-        if odd:
+        if odd and usual is not None:
             return watch(
                 f"interfaces of one speed have different MTUs: {listed(odd)}",
                 each(odd) + others(usual),

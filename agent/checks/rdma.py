@@ -28,7 +28,7 @@ class RdmaPort:
     rate_gbit_s: float | None
     firmware: str
     equals: Hashable
-    """The same for ports that serve the same purpose: kind of adapter, PCI function, number of the port"""
+    """The same for ports that serve the same purpose: kind of adapter, PCI function, number of the port, link layer"""
 
     @property
     def active(self) -> bool:
@@ -54,6 +54,7 @@ def port(scene: Scene, device: str, number: str) -> RdmaPort:
     def word(name: str) -> str:
         return (scene.text(f"{path}/{name}") or "").rpartition(":")[2].strip()
 
+    ethernet = word("link_layer") == "Ethernet"
     rate = RATE.match(scene.text(f"{path}/rate") or "")
     kind = scene.text(f"{DEVICES}/{device}/hca_type") or scene.text(f"{DEVICES}/{device}/device/device") or ""
     address = scene.path(f"{DEVICES}/{device}/device").resolve().name
@@ -62,10 +63,10 @@ def port(scene: Scene, device: str, number: str) -> RdmaPort:
         path=path,
         state=word("state"),
         physical=word("phys_state"),
-        ethernet=word("link_layer") == "Ethernet",
+        ethernet=ethernet,
         rate_gbit_s=float(rate[1]) if rate else None,
         firmware=scene.text(f"{DEVICES}/{device}/fw_ver") or "",
-        equals=(kind, address.rpartition(".")[2] if "." in address else "", number),
+        equals=(kind, address.rpartition(".")[2] if "." in address else "", number, ethernet),
     )
 
 
@@ -89,8 +90,9 @@ def state(scene: Scene) -> Told | None:
             "Start opensm, or look at the switch that runs the subnet manager (root).",
         )
     if odd:
-        return fault(
-            f"{listed(one.name for one in odd)} is down while its equals are up",
+        told = fault if len(odd) == 1 else watch  # several may never have been cabled
+        return told(
+            f"{listed(one.name for one in odd)} is down while most of its kind are up",
             listed(one.words for one in odd),
             "Cable, optic or switch port; until then leave it out with NCCL_IB_HCA=^NAME.",
         )
@@ -103,25 +105,23 @@ def state(scene: Scene) -> Told | None:
 
 
 def rate(scene: Scene) -> Told | None:
-    slow: dict[str, float] = {}
+    """One slower than all its equals; several slower ones may be another network, for storage."""
     active = [one for one in ports(scene) if one.active]
     for group in groups(scene):
-        rates = [one.rate_gbit_s for one in group if one.active and one.rate_gbit_s]
-        slow |= {
-            one.name: one.rate_gbit_s
-            for one in group
-            if one.active and one.rate_gbit_s and one.rate_gbit_s < max(rates)
-        }
-    if slow:
-        return fault(
-            f"{listed(slow)} is slower than its equals",
-            "; ".join(f"{name}: {gbit:g} Gb/s" for name, gbit in slow.items()),
-            "Cable, optic or the switch port's speed; every collective goes at the slowest rail's pace.",
-        )
+        rates = {one.name: one.rate_gbit_s for one in group if one.active and one.rate_gbit_s}
+        slow = {name: f"{gbit:g} Gb/s" for name, gbit in rates.items() if gbit < max(rates.values())}
+        if len(slow) == 1 and len(rates) > 2:
+            return fault(
+                f"{listed(slow)} is slower than its equals",
+                f"{each(slow)}; the others: {max(rates.values()):g} Gb/s",
+                "Cable, optic or the switch port's speed; every collective goes at the slowest rail's pace.",
+            )
     if not active:
         return None
-    told = {f"{one.rate_gbit_s:g} Gb/s" for one in active if one.rate_gbit_s}
-    return good("equal rates on ports that are equal", f"{len(active)} ports, {', '.join(sorted(told))}")
+    told = sorted({one.rate_gbit_s for one in active if one.rate_gbit_s})
+    return good(
+        "no port is slower than its equals", f"{len(active)} ports, " + ", ".join(f"{gbit:g} Gb/s" for gbit in told)
+    )
 
 
 def gids(scene: Scene, one: RdmaPort) -> dict[int, tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -15,6 +16,10 @@ from jobs.identity import ProcessIdentity
 
 SIOCGIFADDR = 0x8915
 """netdevice(7): an interface's first IPv4 address"""
+
+
+CAGE = re.compile(r"docker|containerd|kubepods|libpod|lxc|slurm")
+"""In the names of cgroups that may hide devices"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,9 @@ class Scene:
 
     @property
     def contained(self) -> bool:
-        """In a container, where /sys may show the devices of others."""
-        return self.path(".dockerenv").exists() or self.path("run/.containerenv").exists()
+        """In a container or a batch job, where /sys shows the devices of others too."""
+        marks = (".dockerenv", "run/.containerenv")
+        return any(self.path(one).exists() for one in marks) or bool(CAGE.search(self.text("proc/self/cgroup") or ""))
 
 
 def addresses() -> dict[str, str]:

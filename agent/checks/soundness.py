@@ -8,10 +8,8 @@ from agent.checks.check import Told, fault, figure, good, probe, unknown, watch
 from agent.checks.equals import each, label, listed, outliers
 from agent.checks.scene import Scene
 from agent.node_state import Gpu
-from agent.triage.rules_gpu import XIDS
 
 HARDWARE, SOFTWARE = ("hardware slowdown", "thermal (hardware)", "power brake"), ("thermal (software)",)
-OURS = "gpu.app-fault"
 RESET = "Let its runs end, then nvidia-smi --gpu-reset -i {i} (root), or reboot."
 
 
@@ -63,26 +61,18 @@ def remapping(_scene: Scene, cards: list[Gpu]) -> Told | None:
 
 
 def xid(_scene: Scene, cards: list[Gpu]) -> Told | None:
-    """As far as the agent was there to hear them; the kernel log tells older ones."""
-    told = {label(gpu): gpu.xid for gpu in cards if gpu.xid is not None}
-    kinds = {name: XIDS.get(code, "") for name, code in told.items()}
-    hard = {name: told[name] for name, kind in kinds.items() if kind not in ("", OURS)}
-    soft = {name: told[name] for name, kind in kinds.items() if kind == OURS}
+    """As far as the agent was there to see them. One of a program's own does not speak against the card."""
+    hard = {label(gpu): gpu.xid_fault or f"Xid {gpu.xid}" for gpu in cards if gpu.xids_hardware}
     if hard:
         return fault(
-            f"Xid on {listed(hard)}",
-            "; ".join(f"{name}: Xid {code}, {kinds[name]}" for name, code in hard.items()),
-            "`tunedeck triage RUN` says what it means; reset the card or drain the node.",
-        )
-    if soft:
-        return watch(
-            f"a program's own fault on {listed(soft)}",
-            "; ".join(f"{name}: Xid {code}" for name, code in soft.items()),
-            "An illegal access of a kernel: look at that run's log, not at the card.",
+            f"{listed(hard)} reported a fault of its own since the last boot",
+            each(hard),
+            "Do what stands there, then check again; `tunedeck triage RUN` tells what it did to a run.",
         )
     if all(gpu.xids is None for gpu in cards):
         return unknown("no Xid was told; whether this driver tells them is not known")
-    return good("no Xid since the agent looks")
+    programs = {label(gpu): f"Xid {gpu.xid}" for gpu in cards if gpu.xid is not None}
+    return good("no Xid that the cards are to blame for", f"of programs: {each(programs)}" if programs else "")
 
 
 def throttle(_scene: Scene, cards: list[Gpu]) -> Told | None:

@@ -169,7 +169,9 @@ class ChecksScreen(DeckScreen):
 
     @on(Table.Moved)
     def follow(self, moved: Table.Moved) -> None:
-        if moved.table.id == "checked":
+        if moved.table is self.nodes:
+            self.checks.cursor = None  # of another node the most pressing comes first again
+            self.checks.scroll_home(animate=False)
             self.checks.renew()
             self.entitle_checks()
         self.words.scroll_home(animate=False)

@@ -136,7 +136,7 @@ class Sound:
         for index, name in enumerate(("lo", "eth0", "docker0")):
             self.interface(name, index + 1, real=name == "eth0")
 
-    def interface(self, name: str, index: int, real: bool = True, speed: int = 25000, mtu: int = 9000) -> None:
+    def interface(self, name: str, index: int, real: bool = True, speed: int = 25000, mtu: int = 9000) -> Sound:
         place = f"sys/class/net/{name}"
         self.write(f"{place}/operstate", "up" if real else "unknown")
         self.write(f"{place}/ifindex", index)
@@ -144,6 +144,7 @@ class Sound:
         self.write(f"{place}/speed", speed if real else -1)
         if real:
             self.write(f"{place}/device/vendor", "0x15b3")
+        return self
 
     def rdma(self) -> None:
         for index in range(8):
