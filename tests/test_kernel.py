@@ -414,7 +414,7 @@ def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
     daemon.wait()
 
 
-def test_a_console_sees_it(listening: tuple[Node, Path]) -> None:
+def test_a_console_sees_it(listening: tuple[Node, Path], tmp_path: Path) -> None:
     node, kmsg = listening
     console: Console = node.console()
     until(lambda: console.tree and len(console.state().gpus) == 2)
@@ -425,3 +425,6 @@ def test_a_console_sees_it(listening: tuple[Node, Path]) -> None:
     until(lambda: console.state().gpus[told.data["uuid"]].xid == 79)
     alert = until(lambda: next((one for one in console.state().alerts.values() if one.rule == "gpu-xid"), None))
     assert alert.subject == told.data["uuid"] and "Xid 79" in alert.text
+    Driver((card(1, xids=((1, 48),)), card(2))).write(tmp_path / "nvml" / "nvml.state")
+    told = until(lambda: next((one for one in console.numbered() if one.data.get("xid") == 48), None))
+    assert told.data["source"] == "nvml" and told.text.startswith(f"GPU 0 ({card(1).uuid}): Xid 48")
