@@ -26,7 +26,7 @@ def paced(told: Told, data_s: list[float], forward_s: list[float | None], step_s
 @pytest.mark.parametrize(
     ("data_s", "forward_s", "step_s", "kind", "words"),
     [
-        ([0.001, 0.3, 0.001], [0.05, 0.05, 0.05], 0.45, "perf.data-slow", "needs 0.30 s of each step to get its data"),
+        ([0.001, 0.3, 0.001], [0.05, 0.05, 0.05], 0.45, "perf.data-slow", "needs 0.3 s of each step to get its data"),
         ([0.001, 0.001, 0.001], [0.1, 0.15, 0.1], 0.5, "perf.rank-slow", "needs 0.45 s of each step to compute"),
     ],
 )

@@ -121,7 +121,10 @@ def read(line: Line) -> Iterator[Event]:
     except (ValueError, RecursionError):
         return
     if timed and isinstance(record, Mapping):
-        yield Event("run.step", line, line.node, None, None, None, _times(record))
+        times = _times(record)
+        own = f"data {times['data_s']}, forward {times['forward_s']}"
+        said = f"step {record.get('step')}: {times['step_s']} s; by rank: {own}"
+        yield Event("run.step", Line(line.file, line.number, said, said), None, None, None, None, times)
     elif isinstance(record, Mapping):
         rank = record.get("rank")
         detail = {"message": str(record.get("message") or ""), "secondary": "yes" if record.get("secondary") else ""}

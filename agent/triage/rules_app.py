@@ -147,8 +147,10 @@ def dead_process(case: Case) -> Iterator[Finding]:
         return
     ranks = [e.rank if e.rank is not None else _rank_of_local(case, e) for e in exits] or [e.rank for e in crashed]
     why = f"ended by {signals[exits[0].get('code')]}" if exits else "segmentation fault"
+    # a run of tunedeck's own: each rank has written down how it ended, and the kernel's log was looked at
+    confidence = 0.85 if case.has("run.rank") else 0.6
     yield finding("app.rank-dead", FAILED - 6, [*exits[:2], *crashed[:1]], ranks=ranks[:1], nodes=case.nodes(exits)[:1],
-                  why=why, confidence=0.6)  # fmt: skip
+                  why=why, confidence=confidence)  # fmt: skip
 
 
 @rule("A data worker that dies of a bus error, or shared memory that cannot grow, has filled /dev/shm.")

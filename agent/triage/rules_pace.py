@@ -74,11 +74,15 @@ def slow_rank(case: Case) -> Iterator[Finding]:
     fed = data[0] - data[1] > compute[0] - compute[1]
     own_s, others_s = data if fed else compute
     why = (
-        f"rank {rank} needs {own_s:.2f} s of each step {'to get its data' if fed else 'to compute'}, where the others"
-        f" need {others_s:.2f} s; a step takes {step_s:.2f} s"
+        f"rank {rank} needs {_words(own_s)} of each step {'to get its data' if fed else 'to compute'}, where the others"
+        f" need {_words(others_s)}; a step takes {_words(step_s)}"
     )
     yield finding("perf.data-slow" if fed else "perf.rank-slow", SLOW - 3, [e for _, e in known[-2:]], ranks=[rank],
                   nodes=[case.layout.node(rank)], why=why, confidence=0.85)  # fmt: skip
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _usual(figures: list[tuple[float, ...]], rank: int) -> tuple[float, float]:

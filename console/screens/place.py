@@ -36,7 +36,7 @@ def placed(quote: Quote, reply: wire.Reply) -> tuple[int, list[str]] | None:
     first, text = reply.result.get("line"), reply.result.get("text")
     if not reply.ok or not isinstance(first, int) or not isinstance(text, str):
         return None
-    texts = text.split("\n")[: 2 * AROUND]
+    texts = text.removesuffix("\n").split("\n")[: 2 * AROUND]
     at = quote.line - first
     same = 0 <= at < len(texts) and clean(redact(texts[at]))[:COMPARED] == quote.text[:COMPARED]
     return (first, texts) if same else None

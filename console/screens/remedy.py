@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent import wire
 from agent.triage.verdict import Verdict
+from console.bindings import Key
 from console.fleet import Run
 from console.screens.desk import Desk
 from console.screens.dialogs import Notice, Question
@@ -74,6 +75,22 @@ class RemedyScreen(SteeringScreen):
     def subject(self) -> Run | None:
         return self.desk.run(self.node, self.run_id)
 
+    def useful(self, key: Key) -> bool:
+        if key.id == "triage.without":
+            run = self.subject()
+            return run is not None and not run.live and bool(self.cards())
+        return bool(self.families()) if key.id == "triage.check" else super().useful(key)
+
+    def cards(self) -> tuple[str, ...]:
+        run, node = self.subject(), self.desk.node(self.node)
+        if self.found is None or run is None or node is None:
+            return ()
+        return blamed(self.found, run, node.state.gpus)
+
+    def families(self) -> tuple[str, ...]:
+        kinds = [fault.kind for fault in self.found.faults] if self.found is not None else []
+        return tuple(dict.fromkeys(one for kind in kinds for one in families_of(kind)))
+
     def action_copy(self) -> None:
         if self.found is None or not self.found.faults:
             self.app.notify(_("There is no remedy to copy."), markup=False)
@@ -83,10 +100,10 @@ class RemedyScreen(SteeringScreen):
 
     def action_resume_without(self) -> None:
         """Go on, on the cards that the verdict does not blame."""
-        run, node = self.subject(), self.desk.node(self.node)
-        if run is None or node is None or not allowed(self, run, live=False):
+        run = self.subject()
+        if run is None or not allowed(self, run, live=False):
             return
-        cards = blamed(self.found, run, node.state.gpus) if self.found is not None else ()
+        cards = self.cards()
         if not cards:
             text = _("The verdict blames no card of this run, so there is none to leave out. R goes on as it was.")
             self.app.notify(text, markup=False)
@@ -95,8 +112,7 @@ class RemedyScreen(SteeringScreen):
 
     def action_check_again(self) -> None:
         """Ask the node how the blamed part is by now."""
-        kinds = [fault.kind for fault in self.found.faults] if self.found is not None else []
-        families = tuple(dict.fromkeys(one for kind in kinds for one in families_of(kind)))
+        families = self.families()
         if not families:
             self.app.notify(_("There is no check for what this verdict blames."), severity="warning", markup=False)
             return

@@ -195,6 +195,6 @@ class TriageScreen(RemedyScreen):
 
 
 def short(quote: Quote) -> str:
-    """Its place without the name of the archive."""
+    """Its place without the names of archive and run."""
     parts = quote.file.split("/")
-    return f"{'/'.join(parts[-2:])}:{quote.line}"
+    return f"{'/'.join(parts[2:][-2:] or parts[-1:])}:{quote.line}"
