@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent import wire
+from console.commands.history import blocks, read, seconds
+from console.failure import Failure
 from console.screens.past import POINTS, WINDOWS_S, Past
 from console.screens.strips import LEAST, past_lines, rows_for
 from console.widgets.paint import cells
+from tests.fakes.node import until as until_true
 from tests.fakes.screen import app_of, console, painted, shows, until
 from tests.fakes.sitting import GIB, Sitting, gpu, node_state, sitting
+from tests.hosts.sshd import Sshd, running
+from tests.test_exec import tunedeck
 
 BUSY = "GPU-0000/utilisation_percent"
 HELD = "GPU-0000/memory_used_bytes"
@@ -160,3 +169,41 @@ def test_every_size_is_filled_and_never_overrun() -> None:
         assert len(rows_for(past, node.state, LEAST * (cards + 1))) == cards + 1
         if cards > 1:
             assert len(rows_for(past, node.state, 2 * LEAST)) == 2, "all cards as one, and the machine"
+
+
+@pytest.mark.parametrize("text", ["", "5", "h", "-1h", "0s", "15d", "1e9s", "1w", "nand"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Failure, match="no time up to 14 days"):
+        seconds(text)
+    assert (seconds("90s"), seconds("1.5h"), seconds("14d")) == (90, 5400, 14 * 86400)
+
+
+def test_a_row_of_blocks_leaves_out_what_is_not_known() -> None:
+    assert blocks([0.0, 50.0, None, 100.0]) == "▁▄ █"
+    assert len(blocks([1.0] * 300)) == 40 and blocks([0.0]) == "▁"
+    assert read({"series": {"a/b": [None], "c/d": ["x", 1, math.nan], "e": 5}}) == {"c/d": [None, 1, None]}
+    with pytest.raises(Failure, match="no history"):
+        read({"series": [1]})
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Sshd]:
+    with running(Sshd(tmp_path / "host")) as one:
+        yield one
+
+
+def test_the_command_on_a_real_node(server: Sshd) -> None:
+    def told_of(*words: str) -> str:
+        done = tunedeck(server, "history", "-w", "n1", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    until_true(lambda: "host     ram used" in told_of("n1"))
+    answer = json.loads(told_of("--json", "--since", "2m"))
+    assert answer["node"] == "n1" and answer["step_s"] == 1
+    rows = list(csv.reader(told_of("--csv", "--since", "1m", "--series", "host/ram_used_bytes").splitlines()))
+    assert rows[0] == ["time", "host/ram_used_bytes"] and len(rows) == 61
+    assert any(int(row[1]) > GIB // 4 for row in rows[1:] if row[1]) and any(not row[1] for row in rows[1:])
+    wrong = tunedeck(server, "history", "-w", "n1", "--series", "host/nonsense")
+    assert wrong.returncode == 1 and "is no series" in wrong.stderr and "cpu_percent" in wrong.stderr
+    assert tunedeck(server, "history", "-w", "n1", "--since", "soon").returncode == 2
