@@ -162,6 +162,11 @@ FAULTS: dict[str, tuple[str, str, Spoil]] = {
         "few processors",
         lambda s: s.write("sys/fs/cgroup/user.slice/cpu.max", "800000 100000"),
     ),
+    "memory/numa": (
+        "watch",
+        "no processor near GPU 4, 5, 6, 7",
+        lambda s: s.write("proc/self/status", "Cpus_allowed_list:\t0-47"),
+    ),
     "memory/swap": ("watch", "was swapped out", lambda s: meminfo(s, 2048, 64, 20)),
     "network/interface": ("fault", "NCCL would pick virbr0", lambda s: virtual_first(s)),
     "network/hostname": ("watch", "means the loopback", lambda s: s.change(resolve=lambda _name: ("127.0.1.1",))),

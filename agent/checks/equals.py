@@ -16,6 +16,12 @@ def label(gpu: Gpu) -> str:
     return f"GPU {gpu.index}"
 
 
+def short(address: str) -> str:
+    """00000000:1A:00.0 and 0000:1a:00.0 are one."""
+    domain, _colon, rest = address.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
 def listed(names: Iterable[str]) -> str:
     """GPU 1, GPU 3 and GPU 5 → "GPU 1, 3, 5"; other names one after the other."""
     names = list(names)

@@ -7,7 +7,7 @@ import re
 from agent.checks import identity, soundness
 from agent.checks.check import Told, fault, figure, good, probe, unknown, watch
 from agent.checks.driver import DISPLAYS, devices
-from agent.checks.equals import each, label, listed, odd_ones, others
+from agent.checks.equals import each, label, listed, odd_ones, others, short
 from agent.checks.scene import Scene
 from agent.checks.soundness import on_cards
 from agent.node_state import Gpu
@@ -46,12 +46,6 @@ def count(scene: Scene) -> Told | None:
             "Look for Xid 79 in the kernel log; reboot; if it stays away, it is for the landlord.",
         )
     return good("as many cards as the PCI bus shows", f"{len(scene.gpus)} GPUs")
-
-
-def short(address: str) -> str:
-    """00000000:1A:00.0 and 0000:1a:00.0 are one."""
-    domain, _colon, rest = address.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
 
 
 def models(_scene: Scene, cards: list[Gpu]) -> Told | None:

@@ -14,10 +14,11 @@ def orphans(scene: Scene) -> Told:
     alive = [one for one in scene.ended_ranks if one.identity.state() == "alive"]
     if alive:
         evidence = "; ".join(f"pid {one.identity.pid} of {one.run}" for one in alive)
+        pids = " ".join(str(one.identity.pid) for one in alive)
         return fault(
             "processes of ended runs are still alive",
             evidence,
-            f"`tunedeck kill {alive[0].run}` ends them and proves it.",
+            f"They are this user's own: look at them with ps -f {pids}, then kill {pids}.",
         )
     return good("no process of an ended run is left")
 

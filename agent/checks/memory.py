@@ -1,10 +1,11 @@
-"""Enough of the machine for its GPUs: shared memory, RAM, processors, swap."""
+"""Enough of the machine for its GPUs: shared memory, RAM, processors and those near each card, swap."""
 
 from __future__ import annotations
 
 import re
 
 from agent.checks.check import Told, fault, figure, good, probe, unknown, watch
+from agent.checks.equals import each, label, listed, short
 from agent.checks.limits import folders, memory_limit
 from agent.checks.scene import Scene
 
@@ -66,14 +67,22 @@ def ram(scene: Scene) -> Told | None:
     return good("enough RAM for its GPUs", evidence)
 
 
+def numbers(spans: str) -> set[int]:
+    """Those of a list as the kernel writes it: 0-3,8."""
+    parts = [part.partition("-") for part in spans.split(",") if part]
+    return {number for first, _dash, last in parts for number in range(int(first), int(last or first) + 1)}
+
+
+def affinity(scene: Scene) -> set[int]:
+    """Processors on which this process may run; empty where it is not told."""
+    words = re.search(r"^Cpus_allowed_list:\s*(\S+)", scene.text("proc/self/status") or "", re.M)
+    return numbers(words[1]) if words is not None else set()
+
+
 def allowed_cpus(scene: Scene) -> float | None:
     """Processors that this process may use, by affinity and by the cgroup's quota."""
-    words = re.search(r"^Cpus_allowed_list:\s*(\S+)", scene.text("proc/self/status") or "", re.M)
-    if words is None:
-        return None
-    spans = [part.partition("-") for part in words[1].split(",")]
-    count = float(sum(int(last or first) - int(first) + 1 for first, _dash, last in spans))
-    return min([count, *quotas(scene)])
+    count = len(affinity(scene))
+    return min([float(count), *quotas(scene)]) if count else None
 
 
 def quotas(scene: Scene) -> list[float]:
@@ -103,6 +112,30 @@ def cpus(scene: Scene) -> Told | None:
     return good("enough processors for its GPUs", evidence)
 
 
+def numa(scene: Scene) -> Told | None:
+    """Whether the processors near each card may be used, where there is more than one NUMA node."""
+    nodes, allowed = "sys/devices/system/node", affinity(scene)
+    near = {
+        name.removeprefix("node"): numbers(scene.text(f"{nodes}/{name}/cpulist") or "")
+        for name in scene.names(nodes)
+        if re.fullmatch(r"node\d+", name)
+    }
+    if len(near) < 2 or not allowed or not scene.cards:
+        return None
+    at = {label(gpu): scene.text(f"sys/bus/pci/devices/{short(gpu.pci_bus_id)}/numa_node") for gpu in scene.cards}
+    known = {name: node for name, node in at.items() if node in near}
+    if not known:
+        return unknown("which processors are near which card is not told", f"{len(near)} NUMA nodes")
+    far = {name: f"NUMA node {node}" for name, node in known.items() if not near[node or ""] & allowed}
+    if far:
+        return watch(
+            f"no processor near {listed(far)} may be used: all its data crosses between sockets",
+            each(far),
+            "Let the container or job have processors of both sockets (cpuset), or take cards of this one.",
+        )
+    return good("processors near every card may be used", f"{len(near)} NUMA nodes")
+
+
 def swap(scene: Scene) -> Told | None:
     told = meminfo(scene)
     total, free = told.get("SwapTotal"), told.get("SwapFree")
@@ -119,4 +152,4 @@ def swap(scene: Scene) -> Told | None:
     return good("nothing much is swapped out" if total else "no swap", evidence)
 
 
-PROBES = (probe("shm", shm), probe("ram", ram), probe("processors", cpus), probe("swap", swap))
+PROBES = (probe("shm", shm), probe("ram", ram), probe("processors", cpus), probe("numa", numa), probe("swap", swap))

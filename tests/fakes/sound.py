@@ -123,6 +123,12 @@ class Sound:
         for index in range(8):
             self.device(f"0000:{16 + index:02x}:00.0", "0x030200")
             self.write(f"sys/bus/pci/devices/0000:{16 + index:02x}:00.0/iommu_group/type", "identity")
+            self.write(f"sys/bus/pci/devices/0000:{16 + index:02x}:00.0/numa_node", index // 4)
+        for node in range(2):
+            self.write(
+                f"sys/devices/system/node/node{node}/cpulist",
+                f"{48 * node}-{48 * node + 47},{96 + 48 * node}-{143 + 48 * node}",
+            )
         for index in range(4):
             self.device(f"0000:0{index}:00.0", "0x068000")
         self.device("0000:00:01.0", "0x060400", vendor="0x8086")
