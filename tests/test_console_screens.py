@@ -82,6 +82,7 @@ WORN = {
     "remapped_rows": 1,
     "remap_pending": 1,
     "xid": 94,
+    "xids_hardware": 1,
     "memory_reserved_bytes": 600 << 20,
 }
 

@@ -31,7 +31,7 @@ def complaints(gpu: wire.Gpu) -> list[Line]:
     """What is not as it should be, in words."""
     said = [
         (_("slowed: ") + ", ".join(gpu.throttle), "warn", bool(gpu.throttle)),
-        (_("Xid {n}").format(n=gpu.xid), "bad", gpu.xid is not None),
+        (_("Xid {n}").format(n=gpu.xid), "bad" if gpu.xids_hardware else "warn", gpu.xid is not None),
         (_("ECC {n}!").format(n=gpu.ecc_uncorrected), "bad", bool(gpu.ecc_uncorrected)),
         (_("no spare memory rows"), "bad", bool(gpu.remap_failed)),
         (_("bad memory waits for a reset"), "warn", bool(gpu.remap_pending)),
