@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from agent import family, interpreters, kept, wire
@@ -49,7 +50,7 @@ def scene(body: wire.RunChecks, machine: Machine, heard_unix: float) -> Scene:
         gpu_age_s=machine.probe.age_s,
         gpu_note=machine.probe.note,
         live_runs=tuple(sorted(name for name, one in list(machine.runs.followed.items()) if not one.closed)),
-        ended_ranks=tuple(ended_ranks(machine)),
+        ended_ranks=partial(ended_ranks, machine),
         heard_unix=heard_unix,
         console_unix=body.console_unix,
         python=body.python or ("" if body.quick else trainer()),

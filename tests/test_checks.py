@@ -75,7 +75,7 @@ QUIET: dict[str, Spoil] = {
         s.change(gpus={"GPU-0003": s.scene.gpus["GPU-0003"]}),
     ),
     "persistence mode off everywhere": lambda s: s.cards(lambda one: replace(one, persistence=False)),
-    "an address shared by carriers": lambda s: s.change(addresses={"eth0": "100.64.3.4"}),
+    "an address shared by carriers": lambda s: s.change(addresses=lambda: {"eth0": "100.64.3.4"}),
     "two interfaces of two networks": lambda s: (
         s.interface("ens1", 11, speed=100_000, mtu=1500),
         s.interface("ens2", 12, speed=100_000, mtu=9000),
@@ -205,7 +205,7 @@ FAULTS: dict[str, tuple[str, str, Spoil]] = {
     ),
     "kernel/acs": ("watch", "through the root complex", lambda s: redirecting_bridge(s)),
     "leftovers/gpu-memory": ("watch", "memory of GPU 2 is in use", lambda s: s.spoil(2, processes=())),
-    "leftovers/orphans": ("fault", "still alive", lambda s: s.change(ended_ranks=(Rank("lora-1", here()),))),
+    "leftovers/orphans": ("fault", "still alive", lambda s: s.change(ended_ranks=lambda: [Rank("lora-1", here())])),
 }
 
 
@@ -228,7 +228,7 @@ def cgroup(sound: Sound, most: int, used: int) -> None:
 
 def virtual_first(sound: Sound) -> None:
     sound.interface("virbr0", 1, real=False)
-    sound.change(addresses={"virbr0": "192.168.122.1", "eth0": "10.0.0.11"})
+    sound.change(addresses=lambda: {"virbr0": "192.168.122.1", "eth0": "10.0.0.11"})
 
 
 def rails(sound: Sound) -> None:
@@ -243,6 +243,13 @@ def redirecting_bridge(sound: Sound) -> None:
     config[0x148:0x14C] = (1 << 16 | 0x000D).to_bytes(4, "little")
     config[0x14E:0x150] = (0x1D).to_bytes(2, "little")
     (sound.root / "sys/bus/pci/devices/0000:00:01.0/config").write_bytes(config)
+
+
+def test_a_left_process_is_named_once_and_a_dead_one_not_at_all(sound: Sound) -> None:
+    gone = ProcessIdentity("another boot", here().pid_namespace, 1, 1)
+    sound.change(ended_ranks=lambda: [Rank("lora-1", here()), Rank("lora-1", here()), Rank("lora-2", gone)])
+    told = raised(sound.checks("leftovers"))["leftovers/orphans"]
+    assert told.evidence == f"pid {os.getpid()} of lora-1" and f"kill {os.getpid()}." in told.action
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -188,7 +188,7 @@ def test_what_nccl_would_pick_is_judged(
     for number, (name, speed) in enumerate(speeds.items()):
         sound.interface(name, 20 + number, speed=speed)
     (sound.root / "sys/class/infiniband").rename(sound.root / "gone")
-    sound.change(addresses=addresses)
+    sound.change(addresses=lambda: addresses)
     told = next(one for one in sound.checks("network") if one.name == "interface")
     assert (told.health, words in told.reason) == (health, True), told
 

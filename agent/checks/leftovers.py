@@ -11,7 +11,8 @@ GIB = 1 << 30
 
 def orphans(scene: Scene) -> Told:
     """Recorded processes of ended runs that still live: pid and start time are theirs, so nobody else is meant."""
-    alive = [one for one in scene.ended_ranks if one.identity.state() == "alive"]
+    known = {one.identity: one for one in scene.ended_ranks()}  # one may be recorded and bear the mark too
+    alive = [one for who, one in known.items() if who.state() == "alive"]
     if alive:
         evidence = "; ".join(f"pid {one.identity.pid} of {one.run}" for one in alive)
         pids = " ".join(str(one.identity.pid) for one in alive)

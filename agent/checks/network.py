@@ -48,14 +48,14 @@ def number(text: str | None) -> int | None:
 
 def interfaces(scene: Scene) -> list[Device]:
     """Those that are up, in the kernel's order, which is also that of getifaddrs."""
-    found = []
+    found, addresses = [], scene.addresses()
     for name in scene.names(NET):
         if scene.text(f"{NET}/{name}/operstate") in ("down", "lowerlayerdown", "notpresent", None):
             continue
         index, mtu = number(scene.text(f"{NET}/{name}/ifindex")), number(scene.text(f"{NET}/{name}/mtu"))
         real = scene.path(f"{NET}/{name}/device").exists()
         speed = number(scene.text(f"{NET}/{name}/speed"))
-        found.append(Device(name, index or 0, scene.addresses.get(name, ""), real, speed, mtu))
+        found.append(Device(name, index or 0, addresses.get(name, ""), real, speed, mtu))
     return sorted(found, key=lambda one: one.index)
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,8 @@ class Scene:
     gpu_age_s: float | None = None
     gpu_note: str = ""
     live_runs: tuple[str, ...] = ()
-    ended_ranks: tuple[Rank, ...] = ()
+    ended_ranks: Callable[[], Iterable[Rank]] = tuple
+    """Reads the disk, like all below that is called: only within the deadline of a check"""
     heard_unix: float = 0.0
     """This node's clock when the order came"""
     console_unix: float | None = None
@@ -50,7 +51,7 @@ class Scene:
     """Families that were asked for by name"""
     quick: bool = True
     root: Path = Path("/")
-    addresses: Mapping[str, str] = field(default_factory=lambda: addresses())
+    addresses: Callable[[], Mapping[str, str]] = field(default_factory=lambda: addresses)
     """First IPv4 address by interface"""
     resolve: Callable[[str], tuple[str, ...]] = field(default_factory=lambda: resolved)
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)

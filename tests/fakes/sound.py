@@ -82,7 +82,7 @@ class Sound:
             heard_unix=NOW,
             console_unix=NOW - 0.2,
             root=self.root,
-            addresses={"lo": "127.0.0.1", "eth0": "10.0.0.11", "docker0": "172.17.0.1"},
+            addresses=lambda: {"lo": "127.0.0.1", "eth0": "10.0.0.11", "docker0": "172.17.0.1"},
             resolve=lambda _name: ("10.0.0.11",),
             variables={},
         )
