@@ -24,7 +24,7 @@ def main() -> int:
             say_refused(error)
         else:
             print(f"tunedeck agent: {error}", file=sys.stderr, flush=True)
-        return 1
+        return error.status
 
 
 def arguments() -> argparse.ArgumentParser:

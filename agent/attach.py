@@ -13,7 +13,7 @@ from agent import codec, door, logout
 from agent.bridge import own_bridge
 from agent.door import Door
 from agent.reexec import command, environment
-from agent.refusal import Refusal
+from agent.refusal import STATUS, Refusal
 from agent.state import StateFolder
 
 START_S = 20.0
@@ -55,21 +55,34 @@ def write_all(handle: int, block: bytes) -> None:
 
 
 def meet(state: StateFolder, place: Door, read_only: bool) -> socket.socket:
-    """A connection the daemon has agreed to; starts one where there is none, or where an older one gave way."""
+    """A connection the daemon has agreed to; starts one where there is none, or where an older one gave way.
+
+    Of many bridges that come at once one starts a daemon and the others wait: else they would take the machine from it.
+    """
     deadline = time.monotonic() + START_S
     starter: subprocess.Popen[bytes] | None = None
-    while True:
-        connection = knock(place)
-        if connection is not None and introduced(connection, place, read_only):
-            return connection
-        if starter is None or starter.poll() == 0:
-            starter = start(state)
-        elif starter.poll() is not None:
-            raise Refusal(f"the agent did not start: {start_failure(starter)}", f"See {state.log}.")
-        if time.monotonic() > deadline:
-            starter.kill()
-            raise unanswered(place)
-        time.sleep(0.05)
+    turn: int | None = None
+    try:
+        while True:
+            connection = knock(place)
+            if connection is not None and introduced(connection, place, read_only):
+                return connection
+            if turn is None:
+                turn = door.hold(place.starting)
+                if turn is not None:
+                    continue  # whoever had it before may have done it
+            elif starter is None or starter.poll() == 0:
+                starter = start(state)
+            elif starter.poll() is not None:
+                raise not_started(starter, state)
+            if time.monotonic() > deadline:
+                if starter is not None:
+                    starter.kill()
+                raise unanswered(place)
+            time.sleep(0.05)
+    finally:
+        if turn is not None:
+            os.close(turn)
 
 
 def knock(place: Door) -> socket.socket | None:
@@ -125,10 +138,12 @@ def start(state: StateFolder) -> subprocess.Popen[bytes]:
     )
 
 
-def start_failure(starter: subprocess.Popen[bytes]) -> str:
+def not_started(starter: subprocess.Popen[bytes], state: StateFolder) -> Refusal:
     assert starter.stderr is not None
     lines = starter.stderr.read(1 << 16).decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"exit code {starter.returncode}"
+    said = lines[-1] if lines else f"exit code {starter.returncode}"
+    kind = next((kind for kind, status in STATUS.items() if status == starter.returncode), "")
+    return Refusal(f"the agent did not start: {said}", f"See {state.log}.", {"kind": kind} if kind else None)
 
 
 def unanswered(place: Door) -> Refusal:
@@ -144,4 +159,4 @@ def say_refused(error: Refusal) -> None:
     from agent import wire
 
     print(f"tunedeck agent: {error}", file=sys.stderr, flush=True)
-    write_all(1, wire.encode(wire.Reply("", False, error=error.message, hint=error.hint)))
+    write_all(1, wire.encode(wire.Reply("", False, error.result, error.message, error.hint)))

@@ -42,6 +42,11 @@ class Door:
     def lock(self) -> Path:
         return self.folder / f"{self.name}.lock"
 
+    @property
+    def starting(self) -> Path:
+        """Held by the bridge that starts the daemon"""
+        return self.folder / f"{self.name}.starting"
+
     def keeper_lock(self, run: str) -> Path:
         return self.folder / f"{self.name}.{run}.lock"
 

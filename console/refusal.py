@@ -45,7 +45,7 @@ LASTING = frozenset(
         "restricted-shell",
         "garbled",
     }
-    | {"no-python", "read-only-home", "disk-full", "noexec", "protocol", "agent-failed"}
+    | {"no-python", "noexec", "protocol"}
 )
 """Kinds that do not pass by themselves: tried again, but rarely."""
 

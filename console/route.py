@@ -56,6 +56,8 @@ class Route:
     """Jump hosts, the first one first"""
     system: str = ""
     """Why only the system's ssh can go there; empty: the built-in one can"""
+    proxy_command: str = ""
+    """As written, before its tokens are filled in: the same for all nodes behind one gateway"""
 
     @property
     def label(self) -> str:
@@ -90,6 +92,7 @@ def resolve(target: Target, depth: int = 0) -> Route:
         trust_new=said.get("stricthostkeychecking", ["ask"])[0] in ("no", "off", "false", "accept-new"),
         hops=hops,
         system=_beyond(said) or next((hop.system for hop in hops if hop.system), ""),
+        proxy_command=_proxy_command(said),
     )
 
 
@@ -178,13 +181,18 @@ def _hops(jump: str, target: Target, depth: int) -> tuple[Route, ...]:
 
 def _beyond(said: dict[str, list[str]]) -> str:
     """What in the configuration the built-in client cannot do."""
-    if said.get("proxycommand", ["none"])[0].lower() != "none":
+    if _proxy_command(said):
         return "ProxyCommand"
     for key, name in BEYOND.items():
         if said.get(key, ["none"])[0].lower() not in ("none", "any", "no", "false", ""):
             return name
     paths = said.get("identityfile", []) + said.get("userknownhostsfile", []) + said.get("identityagent", [])
     return next(("%" + sign for path in paths for sign in "CjT" if "%" + sign in path), "")
+
+
+def _proxy_command(said: dict[str, list[str]]) -> str:
+    command = said.get("proxycommand", ["none"])[0]
+    return "" if command.lower() == "none" else command
 
 
 def _agent(word: str, tokens: dict[str, str]) -> str:

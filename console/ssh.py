@@ -48,15 +48,16 @@ logging.getLogger("paramiko").propagate = False
 
 
 class Gates:
-    """One semaphore for each sshd."""
+    """One semaphore for each sshd, and for each command that leads to one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._gates: dict[tuple[str, int], threading.Semaphore] = {}
+        self._gates: dict[tuple[str, int] | str, threading.Semaphore] = {}
 
     def at(self, route: Route) -> threading.Semaphore:
         with self._lock:
-            return self._gates.setdefault((route.host, route.port), threading.Semaphore(HANDSHAKES))
+            place = route.proxy_command or (route.host, route.port)
+            return self._gates.setdefault(place, threading.Semaphore(HANDSHAKES))
 
 
 GATES = Gates()
@@ -90,8 +91,10 @@ class Dialler:
                 why = system_ssh.could_help(route, refusal)
                 if not why:
                     raise
-        stream = system_ssh.start(self.target, route, command, why, self._accepted)
         self._system = why  # it is not tried twice each time: some hosts ban those who fail too often
+        with GATES.at(route.hops[0] if route.hops else route):
+            stream = system_ssh.start(self.target, route, command, why, self._accepted)
+            stream.await_word(CONNECT_TIMEOUT_S)  # not longer: a node that is dead must not hold a place for ever
         return stream
 
     @classmethod

@@ -126,6 +126,14 @@ class ProcessStream:
         assert self._process.stderr
         self._process.stderr.close()
 
+    def await_word(self, limit_s: float) -> None:
+        """Until the command has begun to speak, or has ended, but no longer than that."""
+        deadline = time.monotonic() + limit_s
+        self._bell.clear()
+        while not self._arrived and (left_s := deadline - time.monotonic()) > 0:
+            self._bell.wait(left_s)
+            self._bell.clear()
+
     def read_some(self) -> bytes | None:
         if not self._arrived:
             return None

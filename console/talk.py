@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 from agent import wire
 from console.outbox import Outbox
-from console.refusal import Refusal
+from console.refusal import HINTS, Refusal
 from console.stream import Closed, Stream
 from console.strings import _
 
 STALE_AFTER_S = 2 * wire.HEARTBEAT_S + 0.5
 DEAD_AFTER_S = 4 * wire.HEARTBEAT_S
 """An agent speaks at least every HEARTBEAT_S: silent four times as long, it or the way to it is dead."""
-WELCOME_TIMEOUT_S = 20.0
+WELCOME_TIMEOUT_S = 25.0
+"""More than the node's own patience with a daemon that starts: it is the node that knows why it does not."""
 STRAY_LINES = 20
 """Lines that are no messages, in one connection: a background job of a login script may write some."""
 LINE_LIMIT_BYTES = 8 * 1024 * 1024
@@ -41,17 +42,18 @@ class Position:
 
 @dataclass(slots=True)
 class Pulse:
-    """Round trip of order and reply, smoothed as TCP does (RFC 6298); jitter is the mean deviation."""
+    """Round trip of order and reply, smoothed as TCP does (RFC 6298); jitter is the mean deviation, known from two."""
 
     rtt_s: float | None = None
     jitter_s: float | None = None
 
     def add(self, trip_s: float) -> None:
-        if self.rtt_s is None or self.jitter_s is None:
-            self.rtt_s, self.jitter_s = trip_s, trip_s / 2
-        else:
-            self.jitter_s += (abs(trip_s - self.rtt_s) - self.jitter_s) / 4
-            self.rtt_s += (trip_s - self.rtt_s) / 8
+        if self.rtt_s is None:
+            self.rtt_s = trip_s
+            return
+        off_s = abs(trip_s - self.rtt_s)
+        self.jitter_s = off_s if self.jitter_s is None else self.jitter_s + (off_s - self.jitter_s) / 4
+        self.rtt_s += (trip_s - self.rtt_s) / 8
 
 
 class Talk:
@@ -131,7 +133,9 @@ class Talk:
         if isinstance(message, wire.Welcome):
             self._welcomed(message)
         elif self.welcome is None and isinstance(message, wire.Reply):
-            raise Refusal("agent-failed", message.error or _("the agent does not start"), message.hint)
+            kind = message.result.get("kind")
+            told_apart = kind if isinstance(kind, str) and kind in HINTS else "agent-failed"
+            raise Refusal(told_apart, message.error or _("the agent does not start"), message.hint)
         elif self.welcome is None:
             raise Refusal("protocol", _("the agent speaks before it is asked"))
         elif self._wanted(message):

@@ -9,13 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from agent import bridge, codec, kept, reexec, wire
+from agent import attach, bridge, codec, kept, reexec, wire
 from agent.conversation import Conversation
 from agent.events import Events
+from agent.state import StateFolder
 from jobs.identity import ProcessIdentity
 from jobs.run_folder import RunFolder
 from tests.fakes.mutation import AgentEnd
@@ -72,6 +74,28 @@ def test_first_attach_starts_one_daemon_for_all(node: Node) -> None:
         assert one.state().host.ram_total_bytes
     until(lambda: len(daemons(node)) == 1)
     assert daemons(node) == [node.daemon().pid]
+
+
+def test_of_bridges_that_come_at_once_one_starts_the_daemon(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each starts one again and again until the first is up, and takes the machine from it."""
+    starters: list[subprocess.Popen[bytes]] = []
+    real = attach.start
+
+    def start(state: StateFolder) -> subprocess.Popen[bytes]:
+        starters.append(real(state))
+        return starters[-1]
+
+    monkeypatch.setattr(attach, "start", start)
+    node.state.create()
+    node.door.check()
+    with ThreadPoolExecutor(6) as pool:
+        connections = list(pool.map(lambda _n: attach.meet(node.state, node.door, False), range(6)))
+    for connection in connections:
+        connection.close()
+    for starter in starters:
+        starter.kill()
+        starter.communicate()
+    assert len(connections) == 6 and len(starters) == 1
 
 
 def test_everything_on_disk_is_private(node: Node) -> None:

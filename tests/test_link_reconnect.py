@@ -42,6 +42,9 @@ if mode == "die":
 if mode == "refuse":
     send(wire.Reply("", False, error="no daemon", hint="start one"))
     sys.exit(1)
+if mode == "full":
+    send(wire.Reply("", False, {"kind": "disk-full"}, "no room"))
+    sys.exit(28)
 if mode == "impolite":
     send(wire.Level(1, True, 0.0, 0.0, {}))
 connections = len(open(home + "/hellos").readlines())
@@ -174,9 +177,19 @@ def test_a_bare_node_goes_from_connecting_over_carrying_to_live(node: Node) -> N
     assert events == [1, 2]
     assert not any(isinstance(message, wire.Reply) for message in node.heard)
     view = node.views[-1]
-    assert view.rtt_s and view.jitter_s and 0 < view.rtt_s < 5
+    assert view.rtt_s and 0 < view.rtt_s < 5 and view.jitter_s is None, "one round trip alone has no jitter"
     operator = node.lines("hellos")[0].split()[-1]
     assert "@" in operator
+
+
+def test_jitter_is_known_from_two_round_trips_and_none_where_they_are_equal() -> None:
+    pulse = talk.Pulse()
+    pulse.add(0.1)
+    assert (pulse.rtt_s, pulse.jitter_s) == (0.1, None)
+    pulse.add(0.1)
+    assert (pulse.rtt_s, pulse.jitter_s) == (0.1, 0.0)
+    pulse.add(0.18)
+    assert (pulse.rtt_s, pulse.jitter_s) == pytest.approx((0.11, 0.02))
 
 
 def test_after_a_break_it_comes_back_and_no_event_is_missing_or_doubled(node: Node) -> None:
@@ -292,12 +305,21 @@ def test_an_endless_line_is_bounded(node: Node) -> None:
         ("impolite", "protocol", "before it is asked"),
         ("die", "agent-failed", "boom"),
         ("refuse", "agent-failed", "no daemon"),
+        ("full", "disk-full", "no room"),
     ],
 )
 def test_agents_that_cannot_be_talked_to(node: Node, mode: str, kind: str, said: str) -> None:
     node.start(mode)
     view = node.down()
     assert view.kind == kind and said in view.why and view.hint
+
+
+@pytest.mark.parametrize("mode", ["full", "refuse"])
+def test_what_is_mended_on_the_node_is_found_out_soon(node: Node, mode: str) -> None:
+    node.start(mode)
+    node.down()
+    node.mode("normal")
+    node.until(lambda: "live" in node.phases)
 
 
 def test_down_since_the_first_failure_however_often_it_is_tried(node: Node) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 BRIDGE, NET = "tdbr0", "10.77.31"
 
@@ -42,18 +45,23 @@ class Cable:
 
 @contextmanager
 def bridge(count: int) -> Iterator[list[Cable]]:
-    """Cables laid to `count` machines; all is taken away at the end, also what an earlier one has left."""
+    """Cables laid to `count` machines; all is taken away at the end, also what an earlier one has left.
+
+    There is one such network on a machine: whoever comes second waits.
+    """
     cables = [Cable(n + 1) for n in range(count)]
-    clear(cables)
-    try:
-        run("ip", "link", "add", BRIDGE, "type", "bridge")
-        run("ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE)
-        run("ip", "link", "set", BRIDGE, "up")
-        for cable in cables:
-            cable.lay()
-        yield cables
-    finally:
+    with (Path(tempfile.gettempdir()) / "tunedeck-netns.lock").open("w") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
         clear(cables)
+        try:
+            run("ip", "link", "add", BRIDGE, "type", "bridge")
+            run("ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE)
+            run("ip", "link", "set", BRIDGE, "up")
+            for cable in cables:
+                cable.lay()
+            yield cables
+        finally:
+            clear(cables)
 
 
 def clear(cables: list[Cable]) -> None:
