@@ -24,7 +24,7 @@ _LEGACY = ["gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "cp1251", "cp1252
 
 @dataclass(frozen=True, slots=True)
 class Charset:
-    """`name` is Python's; `mark_bytes` is the length of the byte order mark; `newline` is "\\n" or "\\r"."""
+    """`name` is Python's; `mark_bytes` is the length of the byte order mark; `newline` is the first that is met."""
 
     name: str
     mark_bytes: int = 0
@@ -47,7 +47,10 @@ def of(stream: BinaryIO, named: str | None = None) -> Charset:
 
 
 def _newline(head: str) -> str:
-    return "\r" if "\r" in head and "\n" not in head else "\n"
+    first = head.find("\n")
+    if first < 0:
+        return "\r" if "\r" in head else "\n"
+    return "\r\n" if head[first - 1 : first] == "\r" else "\n"
 
 
 def _wide(head: bytes) -> str | None:

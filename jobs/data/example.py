@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 DIGEST_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+# a tuple for the same reason as Row
+class Turn(NamedTuple):
     """`role`: system, user, assistant or tool. `more`: what a turn holds besides text, under OpenAI's names
     (tool_calls, tool_call_id, name, reasoning_content; `parts` for pictures and sound)."""
 
@@ -48,8 +48,10 @@ class Example:
             whole = _digest((self.text.strip(),))
             return whole, whole
         if self.kind in ("chat", "kto"):
-            question = _digest(_spoken(self.turns[:-1]))
-            return question, _digest(_spoken(self.turns[-1:]), question + bytes((self.label is True,)))
+            asked = blake2b(_joined(self.turns[:-1]), digest_size=DIGEST_BYTES)
+            question = asked.digest()
+            asked.update(_joined(self.turns[-1:]) + (b"\x01" if self.label else b""))
+            return question, asked.digest()
         pair = (*_spoken(self.chosen), "\x01", *_spoken(self.rejected))
         question = _digest(_spoken(self.turns) if self.turns else pair)
         return question, _digest(pair, question)
@@ -67,6 +69,10 @@ def _spoken(turns: tuple[Turn, ...]) -> list[str]:
         if turn.more:
             words.append(json.dumps(turn.more, sort_keys=True, default=str))
     return words
+
+
+def _joined(turns: tuple[Turn, ...]) -> bytes:
+    return "\x00".join(_spoken(turns)).encode("utf-8", "surrogatepass")
 
 
 def _digest(words: Sequence[str], start: bytes = b"") -> bytes:

@@ -32,7 +32,9 @@ class Reading:
         """The example and what was repaired. Raises Fault."""
         if row.fault is not None:
             raise row.fault
-        value = record(row.value)
+        value = row.value
+        if not isinstance(value, dict):
+            value = record(value)
         if not isinstance(value, dict):
             raise Fault("wrong-type", f"is {cell.kind(value)}, expected an object")
         repairs: list[str] = []
@@ -54,31 +56,35 @@ class Reading:
 
     def _maybe(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> str:
         name = self._of.get(field)
-        return "" if name is None else cell.optional(value.get(name), name, repairs)
+        if name is None:
+            return ""
+        found = value.get(name)
+        return found if isinstance(found, str) else cell.optional(found, name, repairs)
 
     def _alpaca(self, value: Mapping[str, Any], repairs: list[str]) -> Example:
         if isinstance(value.get(self._of["instruction"]), list):
             asked = self._prompt(value, "instruction", repairs)
             return Example("chat", (*asked, *self._answer(value, "output", repairs)))
-        asked = self._question(value, "instruction", repairs)
+        asked, given = self._question(value, "instruction", repairs)
         answer = self._said(value, "output", repairs)
-        if not answer.strip():
+        if not answer or answer.isspace():
             raise Fault("empty-answer", f"`{self._of['output']}` is empty")
-        given = self._maybe(value, "input", [])
         return Example("chat", (*asked, Turn("assistant", answer)), given=given)
 
-    def _question(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[Turn, ...]:
-        """System, earlier turns and the question of an Alpaca row."""
+    def _question(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[tuple[Turn, ...], str]:
+        """System, earlier turns and the question of an Alpaca row; and the part of the question from `input`."""
         asked = self._said(value, field, repairs)
         given = self._maybe(value, "input", repairs)
         if given:
             asked = f"{asked}\n\n{given}" if asked.strip() else given
-        if not asked.strip():
+        if not asked or asked.isspace():
             raise Fault("empty-question", f"`{self._of[field]}` is empty")
+        question = Turn("user", asked)
         system = self._maybe(value, "system", repairs)
         before = self._history(value, repairs) if "history" in self._of else ()
-        opening = (Turn("system", system),) if system.strip() else ()
-        return (*opening, *before, Turn("user", asked))
+        if not system or system.isspace():
+            return (*before, question), given
+        return (Turn("system", system), *before, question), given
 
     def _history(self, value: Mapping[str, Any], repairs: list[str]) -> tuple[Turn, ...]:
         pairs, _done = cell.structure(value.get(self._of["history"]))
@@ -114,7 +120,7 @@ class Reading:
     def _prompt(self, value: Mapping[str, Any], field: str, repairs: list[str]) -> tuple[Turn, ...]:
         found, _done = cell.structure(self._cell(value, field))
         if not turns.looks_like(found):
-            return self._question(value, field, repairs)
+            return self._question(value, field, repairs)[0]
         asked = turns.read(found, self._of[field], repairs, self._roles)
         system = self._maybe(value, "system", repairs)
         if system.strip() and asked[0].role != "system":

@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from jobs.data.json_value import HALF, Parser, fault, incomplete
+from jobs.data.json_value import Parser, fault, incomplete, may_be_half
 from jobs.data.row import ROW_LIMIT_CHARS, Fault, Row
-from jobs.data.text import Text
+from jobs.data.text import Text, holds_escaped
 
 KEPT_CHARS = 1 << 20
 OVERLAP_CHARS = 256
@@ -23,7 +23,6 @@ WRAPPER = re.compile(
 )
 _SPACE = re.compile(r"[ \t\r\n]*")
 _FIRST_KEY = re.compile(r'\{\s*("(?:[^"\\]|\\.)*")')
-_ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 class Stream:
@@ -105,12 +104,12 @@ class Stream:
         return grown
 
     def _made(self, line: int, value: object, end: int) -> Row:
-        escaped = not self._buffer.isascii() and _ESCAPED.search(self._buffer, self._at, end)
+        escaped = holds_escaped(self._buffer[self._at : end])
         start = self._at
         self._go(end)
         if escaped:
             return Row(line, fault=Fault("bad-bytes", f"has bytes that are not {self._encoding.upper()}"))
-        if HALF.search(self._buffer, start, end):
+        if may_be_half(self._buffer, start, end):
             value = self._parser.mended(value)
         return Row(line, value, tuple(self._parser.repairs))
 

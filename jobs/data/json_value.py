@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from jobs.data.row import Fault
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape that may stand for half of a surrogate pair."""
 _CONTROL = "Invalid control character"
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+
+
+Scan = Callable[[str, int], tuple[Any, int]]
 
 
 class Parser:
@@ -20,8 +22,9 @@ class Parser:
 
     def __init__(self) -> None:
         self.repairs: list[str] = []
-        self._strict = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=self._constant)
-        self._lax = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=self._constant, strict=False)
+        hooks: dict[str, Any] = {"object_pairs_hook": self._object, "parse_constant": self._constant}
+        self._strict: Scan = json.JSONDecoder(**hooks).scan_once  # type: ignore[attr-defined]
+        self._lax: Scan = json.JSONDecoder(strict=False, **hooks).scan_once  # type: ignore[attr-defined]
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -47,9 +50,11 @@ class Parser:
             self.repairs.append("a string holds raw control characters")
         return value, end
 
-    def _decoded(self, decoder: json.JSONDecoder, text: str, start: int) -> tuple[Any, int]:
+    def _decoded(self, scan: Scan, text: str, start: int) -> tuple[Any, int]:
         try:
-            return decoder.raw_decode(text, start)
+            return scan(text, start)
+        except StopIteration as nothing:
+            raise json.JSONDecodeError("Expecting value", text, nothing.value) from None
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
@@ -60,7 +65,7 @@ class Parser:
             if text[end:].strip() != ",":
                 raise json.JSONDecodeError("Extra data", text, end)
             self.repairs.append("the comma after the row was left out")
-        return self.mended(value) if HALF.search(text) else value
+        return self.mended(value) if may_be_half(text) else value
 
     def mended(self, value: Any) -> Any:
         """Without halves of surrogate pairs, which no tokenizer accepts: joined where both halves are there."""
@@ -68,6 +73,11 @@ class Parser:
         if fixed is not value:
             self.repairs.append("half of a surrogate pair was joined with the other or replaced by U+FFFD")
         return fixed
+
+
+def may_be_half(text: str, start: int = 0, end: int | None = None) -> bool:
+    """Whether an escape is there that may stand for half of a surrogate pair; a plain search, as each row has it."""
+    return text.find("\\ud", start, end) >= 0 or text.find("\\uD", start, end) >= 0
 
 
 def whole_characters(value: Any) -> Any:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.data import columns
 from jobs.data.columns import SAMPLE_ROWS, Columns
@@ -30,8 +30,7 @@ class Choices:
     encoding: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One usable row: its example, its file's number, its place, and the row as it was."""
 
     example: Example
@@ -88,20 +87,16 @@ class DataSet:
                 self.rows += 1
                 if not self.rows % PROGRESS_ROWS:
                     self._progress(before + source.position_bytes, self.rows)
-                yield from self._one(reading, row, number)
+                try:
+                    example, repairs = reading.example(row)
+                except Fault as fault:
+                    yield self.finding(REJECTED, fault.kind, fault.reason, number, row.place)
+                    continue
+                for repair in repairs:
+                    yield self.finding(REPAIRED, "repaired", repair, number, row.place)
+                yield Read(example, number, row.place, row.value)
             before += source.size_bytes
         self._progress(before, self.rows)
-
-    def _one(self, reading: Reading, row: Row, number: int) -> Iterator[Read | Finding]:
-        try:
-            example, repairs = reading.example(row)
-        except Fault as fault:
-            yield self.finding(REJECTED, fault.kind, fault.reason, number, row.place)
-            return
-        if repairs:
-            for repair in repairs:
-                yield self.finding(REPAIRED, "repaired", repair, number, row.place)
-        yield Read(example, number, row.place, row.value)
 
     def _detected(self, source: Source, first: Sequence[Row]) -> Columns:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from jobs.data.row import Fault, Row
-from jobs.data.text import Text
+from jobs.data.text import Text, holds_escaped
 
 DELIMITERS = (",", "\t", ";", "|")
 FIELD_LIMIT_CHARS = 4 * 1024 * 1024
@@ -49,17 +50,14 @@ class Separated:
     def __init__(self, text: Text) -> None:
         self._text = text
         self.delimiter = delimiter(text.head(), text.path.suffixes[0].lower() if text.path.suffixes else "")
-        self._faults: list[Fault] = []
-        self._repairs: list[str] = []
+        self._repairs: tuple[str, ...] = ()
 
     def _lines(self) -> Iterator[str]:
-        for line in self._text.lines():
-            if line.fault is not None:
-                self._faults.append(line.fault)
-            self._repairs += line.repairs
-            if "\0" in line.text:
-                self._repairs.append("NUL characters were left out")
-            yield line.text.replace("\0", "") + (line.end or "\n")
+        for line in self._text.plain_lines():
+            if "\0" in line:  # csv of Python 3.10 stops at it
+                self._repairs = ("NUL characters were left out",)
+                line = line.replace("\0", "")
+            yield line
 
     def rows(self) -> Iterator[Row]:
         """One row per record. Raises nothing: a record that cannot be cut comes as a fault."""
@@ -67,41 +65,62 @@ class Separated:
         reader = csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
         header: list[str] = []
         for place, end, record in self._records(reader):
-            faults, repairs = self._faults[:], tuple(self._repairs)
-            self._faults.clear()
-            self._repairs.clear()
+            repairs, self._repairs = self._repairs, ()
             if isinstance(record, Fault):
                 yield Row(place, fault=record)
-            elif faults:
-                yield Row(place, fault=faults[0])
+            elif header and len(record) == len(header):
+                if any(record) and not all(field.isspace() or not field for field in record):
+                    yield self._named(place, header, record, repairs)
             elif not header and record:
                 header = [name.strip().lstrip("\ufeff") for name in record]
                 if clash := _clash(header):
                     yield Row(place, fault=clash)
-            elif record and any(field.strip() for field in record):
-                yield _row(place, end, header, record, repairs)
+            elif any(field.strip() for field in record):
+                yield Row(place, fault=_misfit(place, end, len(header), len(record)))
 
-    def _records(self, reader: Iterable[list[str]]) -> Iterator[tuple[int, int, list[str] | Fault]]:
+    def _named(self, place: int, header: list[str], record: list[str], repairs: tuple[str, ...]) -> Row:
+        value = dict(zip(header, record, strict=True))
+        text = "".join(record)
+        if text.isascii() or not self._broken(text):
+            return Row(place, value, repairs)
+        mended = {name: _joined(field) for name, field in value.items()}
+        if any(self._broken(field) for field in mended.values()):
+            bad = Fault("bad-bytes", f"has bytes that are not {self._text.charset.name.upper()}")
+            return Row(place, fault=bad)
+        return Row(place, mended, (*repairs, "surrogate halves written one by one were joined"))
+
+    def _broken(self, text: str) -> bool:
+        return "\ufffd" in text if self._text.charset.wide else holds_escaped(text)
+
+    def _records(self, reader: Any) -> Iterator[tuple[int, int, list[str] | Fault]]:
         """(first line, last line, record)."""
-        records, last = iter(reader), 0
+        last = 0
         while True:
             try:
-                record: list[str] | Fault = next(records)
-            except StopIteration:
+                for record in reader:
+                    now = reader.line_num
+                    yield last + 1, now, record
+                    last = now
                 return
             except csv.Error as wrong:
-                record = _fault(wrong, last + 1, reader.line_num)  # type: ignore[attr-defined]
-            now = reader.line_num  # type: ignore[attr-defined]
-            yield last + 1, now, record
-            last = now
+                now = reader.line_num
+                yield last + 1, now, _fault(wrong, last + 1, now)
+                last = now
 
 
-def _row(place: int, end: int, header: list[str], record: list[str], repairs: tuple[str, ...]) -> Row:
-    if len(record) == len(header):
-        return Row(place, dict(zip(header, record, strict=True)), repairs)
+def _joined(field: str) -> str:
+    """Bytes that could not be decoded, once more: halves of surrogate pairs written as UTF-8 can be told."""
+    try:
+        halves = field.encode("utf-8", "surrogateescape").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return field
+    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _misfit(place: int, end: int, wanted: int, found: int) -> Fault:
     over = "" if end == place else f" (lines {place}–{end})"
-    more = "a delimiter without quotes around the field?" if len(record) > len(header) else "fields are missing"
-    return Row(place, fault=Fault("columns", f"has {len(record)} fields{over}, the header has {len(header)}: {more}"))
+    why = "a delimiter without quotes around the field?" if found > wanted else "fields are missing"
+    return Fault("columns", f"has {found} fields{over}, the header has {wanted}: {why}")
 
 
 def _clash(header: list[str]) -> Fault | None:

@@ -57,11 +57,11 @@ def held_back(path: Path) -> bool:
 
 
 class Source:
-    """One file. `kind` is what it is."""
+    """One file. `kind` is what it is; `notes` what is odd about the file as a whole."""
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         try:
             self.size_bytes = path.stat().st_size
         except OSError as wrong:
@@ -71,12 +71,6 @@ class Source:
         if self.text is not None:
             self.kind = self._text_kind(self.text)
             self._remark(self.text)
-
-    @property
-    def notes(self) -> list[str]:
-        """What is odd about the file as a whole, as far as it has been read."""
-        crlf = self.text is not None and self.text.crlf
-        return [*self._notes, *(["lines end in CR LF"] if crlf else [])]
 
     @property
     def unit(self) -> str:
@@ -119,19 +113,19 @@ class Source:
     def _remark(self, text: Text) -> None:
         suffix, written = _suffix(self.path), text.charset
         if written.name != "utf-8" or written.mark_bytes:
-            self._notes.append(f"written in {written.name}{' with a byte order mark' if written.mark_bytes else ''}")
-        if written.newline == "\r":
-            self._notes.append("lines end in CR alone")
+            self.notes.append(f"written in {written.name}{' with a byte order mark' if written.mark_bytes else ''}")
+        if written.newline != "\n":
+            self.notes.append(f"lines end in {'CR LF' if len(written.newline) == 2 else 'CR alone'}")
         if (suffix in (".jsonl", ".ndjson") and self.kind != "json lines") or (
             suffix in (".csv", ".tsv") and self.kind.startswith("json")
         ):
-            self._notes.append(f"named {suffix}, but it holds {_WORDS[self.kind]}")
+            self.notes.append(f"named {suffix}, but it holds {_WORDS[self.kind]}")
         if suffix == ".json" and self.kind == "json lines":
-            self._notes.append("named .json, but it holds JSON lines")
+            self.notes.append("named .json, but it holds JSON lines")
         if self.kind in ("csv", "tsv"):
             mark = separated.delimiter(text.head(), suffix)
             if mark != {"csv": ",", "tsv": "\t"}[self.kind]:
-                self._notes.append(f"fields are separated by {mark!r}")
+                self.notes.append(f"fields are separated by {mark!r}")
 
 
 _WORDS = {

@@ -48,6 +48,15 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
             raise JobError(f"{path} is not a whole gzip file: {wrong}", "Copy it again.") from wrong
 
 
+def holds_escaped(text: str) -> bool:
+    """Whether bytes are in it that could not be decoded. Encoding is many times faster than searching by pattern."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 class Text:
     """One text file. `charset` says how it is written; `position_bytes` how much of it has been read."""
 
@@ -56,7 +65,6 @@ class Text:
         with opened(path) as (stream, _raw):
             self.charset = charset.of(stream, encoding)
         self._raw: BinaryIO | None = None
-        self.crlf = False
 
     @property
     def position_bytes(self) -> int:
@@ -78,24 +86,20 @@ class Text:
         name, number = self.charset.name, 0
         for raw in iter(partial(stream.readline, ROW_LIMIT_CHARS), b""):
             number += 1
-            ended = raw.endswith(b"\n")
-            if not ended and len(raw) == ROW_LIMIT_CHARS:
+            end = "\r\n" if raw.endswith(b"\r\n") else "\n" if raw.endswith(b"\n") else ""
+            if not end and len(raw) == ROW_LIMIT_CHARS:
                 yield Line(number, "", fault=_endless())
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(ROW_LIMIT_CHARS)
                 continue
-            end = "\r\n" if raw.endswith(b"\r\n") else "\n" if ended else ""
-            if len(end) == 2:
-                self.crlf = True
-            raw = raw[: len(raw) - len(end)]
             try:
-                yield Line(number, raw.decode(name), (), None, end)
+                yield Line(number, (raw[: -len(end)] if end else raw).decode(name), (), None, end)
             except UnicodeDecodeError as wrong:
-                yield _mended(number, raw, name, wrong)._replace(end=end)
+                yield _mended(number, raw[: len(raw) - len(end)], name, wrong)._replace(end=end)
 
     def _wide(self, stream: BinaryIO) -> Iterator[Line]:
-        newline, number = self.charset.newline, 0
-        with io.TextIOWrapper(cast(io.BufferedReader, stream), self.charset.name, "replace", newline=newline) as lines:
+        newline, number = self._cut, 0
+        with self._wrapped(stream, "replace") as lines:
             for line in iter(partial(lines.readline, ROW_LIMIT_CHARS), ""):
                 number += 1
                 if not line.endswith(newline) and len(line) == ROW_LIMIT_CHARS:
@@ -103,10 +107,26 @@ class Text:
                     while line and not line.endswith(newline):
                         line = lines.readline(ROW_LIMIT_CHARS)
                     continue
-                self.crlf = self.crlf or line.endswith("\r\n")
                 bad = Fault("bad-bytes", f"has bytes that are not {self.charset.name}") if "\ufffd" in line else None
                 text = line.rstrip("\r\n")
                 yield Line(number, text, (), bad, line[len(text) :])
+
+    @property
+    def _cut(self) -> str:
+        return "\r" if self.charset.newline == "\r" else "\n"
+
+    def _wrapped(self, stream: BinaryIO, errors: str) -> io.TextIOWrapper:
+        return io.TextIOWrapper(cast(io.BufferedReader, stream), self.charset.name, errors, newline=self._cut)
+
+    def plain_lines(self) -> Iterator[str]:
+        """Lines with their ends, as fast as Python reads them; bytes that are not text become U+DC80 to U+DCFF.
+
+        A line beyond the limit for rows comes in pieces.
+        """
+        with opened(self.path) as (stream, self._raw):
+            stream.read(self.charset.mark_bytes)
+            with self._wrapped(stream, "replace" if self.charset.wide else "surrogateescape") as lines:
+                yield from iter(partial(lines.readline, ROW_LIMIT_CHARS), "")
 
     def chunks(self) -> Iterator[str]:
         """The whole text in pieces; bytes that are not text become lone surrogates U+DC80 to U+DCFF."""
