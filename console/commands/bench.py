@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ import yaml
 from agent import wire
 from console.commands.reach import answer, only_node, opened, turn_until
 from console.commands.table import lines
+from console.config import folders
+from console.fabric import Baselines, Past, against_links, against_past
 from console.failure import Failure
+from console.fleet import Node
+from console.format import clock
 from console.session import Session
 from console.strings import _
 from jobs.fabric.collectives import COLLECTIVES, HEADER, UNITS, Row, cells
+from jobs.fabric.expected import FAULT, Grade
 
 WORDS = {name.replace("_", ""): name for name in COLLECTIVES}
 LAUNCH_S = 120.0
@@ -59,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             detail = state.detail if state is not None else ""
             hint = _("`tunedeck logs {run}` shows why.").format(run=started)
             raise Failure(_("{node}: the measurement did not complete: {why}").format(node=node, why=detail), hint)
-        return told(args, node, started, records)
+        return told(args, session.fleet.nodes[node], started, records)
 
 
 def spec_text(args: argparse.Namespace, session: Session) -> str:
@@ -100,26 +106,48 @@ def awaited(session: Session, node: str, run: str) -> list[dict[str, Any]]:
         offset = int(result["next"])
 
 
-def told(args: argparse.Namespace, node: str, run: str, records: list[dict[str, Any]]) -> int:
-    """Print what was measured. 1 when a value came out wrong."""
+def told(args: argparse.Namespace, node: Node, run: str, records: list[dict[str, Any]]) -> int:
+    """Print what was measured and what it means. 1 for wrong values and for a fault."""
     rows = [Row.from_json(record) for record in records if record.get("kind") == "bench"]
     start = next((r for r in records if r.get("kind") == "bench_start"), {})
-    absent = [r for r in records if r.get("kind") == "bench_absent"]
-    about = {"node": node, "run": run, **{k: start.get(k) for k in ("ranks", "backend", "device", "card")}}
+    about = {"node": node.name, "run": run, **{k: start.get(k) for k in ("ranks", "backend", "device", "card")}}
+    before = Baselines.read(folders(os.environ)[1])
+    past = against_past(rows, node.name, str(about["backend"]), before)
+    links = against_links(rows, node.state)
+    before.save()
     if args.json:
         for row in rows:
             print(json.dumps({**about, **row.to_json()}))
     else:
         print(heading(about))
         print("\n".join(lines(HEADER, [list(UNITS), *cells(rows)])))
-    for one in absent:
+        print("\n".join(meaning(links, past)))
+    for one in (r for r in records if r.get("kind") == "bench_absent"):
         words = _("{collective} was not measured: {why}")
         print(words.format(collective=one.get("collective"), why=one.get("why")), file=sys.stderr)
     wrong = [row for row in rows if row.wrong]
     if wrong:
         words = _("{count} results hold WRONG VALUES: do not train on this node before that is explained")
         print(words.format(count=len(wrong)), file=sys.stderr)
-    return 1 if wrong else 0
+    fault = any(one.grade == FAULT for one in (links, *past.values()) if one is not None)
+    return 1 if wrong or fault else 0
+
+
+def meaning(links: Grade | None, past: dict[str, Past]) -> list[str]:
+    """The all-reduce against what the links should give, and each collective against this node's own past."""
+    said = [_("links: not judged; that takes two GPUs of a known kind and a size of 1 GiB")]
+    if links is not None:
+        said = [_("links: {words}").format(words=links.words)]
+        said.append(_("  by: {source}").format(source=links.expected.source))
+    words = _("past: {collective} {grade}: {percent:.0f}% of the median of {times} measurements since {since}")
+    for collective, one in past.items():
+        since = clock(one.since_unix)
+        said.append(
+            words.format(collective=collective, grade=one.grade, percent=one.percent, times=one.times, since=since)
+        )
+    if not past:
+        said.append(_("past: too few measurements of this node with these ranks and sizes to compare with"))
+    return said
 
 
 def heading(about: dict[str, Any]) -> str:
