@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 from console.__main__ import main
 from console.data.progress import line
 
-CORPUS = Path(__file__).parent / "corpus" / "data"
+ROOT = Path(__file__).resolve().parent.parent
+CORPUS = ROOT / "tests" / "corpus" / "data"
+FAULTS = ROOT / "configs" / "examples" / "faults.jsonl"
 MODEL = Path(__file__).parent / "corpus" / "random-llama"
 
 
@@ -187,3 +192,25 @@ def test_progress_says_how_far_and_how_long() -> None:
         "25%  0.50/2.00 GiB  64.0 MiB/s  ETA 24 s  1\u202f234\u202f567 rows"
     )
     assert "ETA –" in line(0, 1000, 0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["convert", str(FAULTS), "--to", "chat", "-o", "out.jsonl"], "out.jsonl cannot be written: File too large"),
+        (["check", str(FAULTS), "--near"], "TMPDIR names another place"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_one_sentence(argv: list[str], words: str, tmp_path: Path) -> None:
+    code = "import resource, sys\nfrom console.__main__ import main\n"
+    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\nsys.exit(main(['data', *{argv!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=100,
+    )
+    assert done.returncode in (1, 2) and words in done.stderr and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

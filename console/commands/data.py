@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 
 from console.data import check, convert, preview, split, stats
 from console.failure import USAGE, Failure
@@ -30,4 +31,10 @@ def run(args: argparse.Namespace) -> int:
         status: int = PARTS[args.part][0].run(args)
     except JobError as error:
         raise Failure(error.message, error.hint, USAGE) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a disk that is full or fails, under the data or under temporary files
+        message = _("{file}: {why}").format(file=error.filename or tempfile.gettempdir(), why=error.strerror or error)
+        hint = _("temporary files go to {folder}; TMPDIR names another place").format(folder=tempfile.gettempdir())
+        raise Failure(message, hint) from error
     return status
