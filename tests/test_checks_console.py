@@ -169,16 +169,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 def test_the_command_over_ssh(desk: Desk) -> None:
-    done = desk.call("check", "n1", "--family", "network", "--family", "limits", "--all")
+    done = desk.call("--timeout", "90", "check", "n1", "--family", "network", "--family", "limits", "--all")
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("FAULT    network interface  n1\n") and "NCCL_SOCKET_IFNAME=bond7" in done.stdout
     assert "do: Unset it" in done.stdout and "GOOD     limits open-files  n1" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("1 node checked: 1 fault, ")
-    done = desk.call("check", "--json", "--family", "driver")
+    done = desk.call("--timeout", "90", "check", "--json", "--family", "driver")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     (one,) = said["nodes"]["n1"]["checks"]
     assert (one["name"], one["health"]) == ("nvml", "unknown") and "no NVIDIA GPU" in one["reason"]
     assert said["summary"] == {"fault": 0, "watch": 0, "unknown": 1, "good": 0}
-    done = desk.call("check", "--family", "gpu")
+    done = desk.call("--timeout", "90", "check", "--family", "gpu")
     assert done.returncode == 1 and "no checks called gpu" in done.stderr and "Traceback" not in done.stderr
