@@ -71,7 +71,7 @@ def test_one_that_cannot_read_or_is_wrong_says_so_and_stops_no_other(
     probes = (probe("a", unreadable), probe("b", mistaken), probe("c", lambda _scene: good("fine")))
     found = Checker({"some": probes}).run(sound.scene)
     assert [one.health for one in found] == ["unknown", "unknown", "good"]
-    assert found[0].reason == "cannot be read: Permission denied"
+    assert found[0].reason == "cannot be found out: Permission denied"
     assert found[1].reason == "the check itself failed: KeyError: 'MemTotal'"
     assert "check some/b" in caplog.text
 

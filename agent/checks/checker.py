@@ -58,7 +58,7 @@ class Look:
         try:
             self.told = self.probe.look(scene)
         except (OSError, ValueError) as error:
-            words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+            words = f"cannot be found out: {getattr(error, 'strerror', None) or error}"
             self.told = {name: unknown(words) for name in self.probe.names}
         except Exception as error:
             LOG.exception("check %s/%s", self.family, self.probe.names[0])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from agent.checks.check import FAULT, WATCH, Probe, Told, fault, figure, good, probe, unknown, watch
 from agent.checks.scene import Scene
@@ -84,27 +85,22 @@ def measured(folder: str, size: int) -> Speed:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         read, read_s = read_in(handle, written)
         random_per_s = random_reads(handle, written)
-        return Speed(written / write_s, read / read_s, random_per_s, sync_time(handle, direct), direct)
+        return Speed(written / write_s, read / read_s, random_per_s, sync_time(handle), direct)
     finally:
         os.close(handle)
 
 
 def nameless(folder: str) -> tuple[int, bool]:
     """A new file without a name, and whether it goes past the page cache; some file systems cannot."""
-    path = f"{folder}/.check-{secrets.token_hex(8)}"
+    path, direct = Path(folder, f".check-{secrets.token_hex(8)}"), True
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    for more, direct in ((os.O_DIRECT, True), (0, False)):
-        try:
-            handle = os.open(path, flags | more, 0o600)
-        except OSError:
-            if direct:
-                continue
-            raise
-        finally:
-            if os.path.lexists(path):
-                os.unlink(path)  # noqa: PTH108
-        return handle, direct
-    raise AssertionError("unreachable")
+    try:
+        handle = os.open(path, flags | os.O_DIRECT, 0o600)
+    except OSError:
+        path.unlink(missing_ok=True)  # made before the kernel said that it cannot be opened this way
+        handle, direct = os.open(path, flags, 0o600), False
+    path.unlink()
+    return handle, direct
 
 
 def written_in(handle: int, block: mmap.mmap, size: int, direct: bool) -> tuple[int, float]:
@@ -144,7 +140,7 @@ def random_reads(handle: int, size: int) -> float:
     return count / (time.monotonic() - began)
 
 
-def sync_time(handle: int, direct: bool) -> float:
+def sync_time(handle: int) -> float:
     """99th percentile of writing a page and having it on the disk."""
     end, took = time.monotonic() + SYNC_S, list[float]()
     with mmap.mmap(-1, PAGE) as page:
@@ -153,7 +149,6 @@ def sync_time(handle: int, direct: bool) -> float:
             os.pwrite(handle, page, PAGE * (len(took) % 64))
             os.fsync(handle)
             took.append(time.monotonic() - began)
-    del direct
     return sorted(took)[min(len(took) - 1, int(0.99 * len(took)))]
 
 
