@@ -22,8 +22,8 @@ def main() -> int:
             from agent.attach import say_refused
 
             say_refused(error)
-        else:
-            print(f"tunedeck agent: {error}", file=sys.stderr, flush=True)
+            return 1
+        print(f"tunedeck agent: {error}", file=sys.stderr, flush=True)
         return error.status
 
 

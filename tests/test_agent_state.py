@@ -153,13 +153,14 @@ def test_a_read_only_home_is_one_clear_refusal(node: Node, small_disk: Path, mon
     monkeypatch.setenv("TUNEDECK_HOME", str(small_disk / "home"))
     reply = refused(node)
     assert "Read-only file system" in reply.error and "TUNEDECK_HOME" in reply.hint
+    assert reply.result == {"kind": "read-only-home"}
 
 
 def test_a_full_home_is_one_clear_refusal(node: Node, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNEDECK_HOME", str(small_disk / "home"))
     fill(small_disk)
     reply = refused(node)
-    assert "the disk is full" in reply.error and "df" in reply.hint
+    assert "the disk is full" in reply.error and "df" in reply.hint and reply.result == {"kind": "disk-full"}
 
 
 def test_a_disk_that_fills_up_later(node: Node, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
