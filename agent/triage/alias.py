@@ -11,6 +11,8 @@ OWN = "node/"
 RECORD = f"{OWN}node.json"
 """Beside what else a node told of itself: see agent/evidence.py"""
 LOCAL = "localhost"
+HOSTS = ("host", "peer", "a", "b")
+"""Details of events that name a machine"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +51,5 @@ def renamed(aliases: list[Alias], event: Event) -> Event:
     """What a node told of itself is its own, also where it does not say so."""
     file = event.line.file
     own = next((one.word for one in aliases if one.told(file, OWN)), None)
-    detail = {key: word(aliases, value, file) or "" for key, value in event.detail.items()}
-    return replace(event, node=word(aliases, event.node, file) or own, detail=detail)
+    named = {key: word(aliases, event.get(key), file) or "" for key in HOSTS if key in event.detail}
+    return replace(event, node=word(aliases, event.node, file) or own, detail={**event.detail, **named})

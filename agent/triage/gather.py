@@ -103,7 +103,16 @@ def _read_dump(case: Case, name: str, start: bytes, stream: IO[bytes], budget: B
 def _numbered(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers; those of a journal export as `journalctl` shows them."""
     counted = ((number, line[: source.LONGEST]) for number, line in enumerate(lines, 1))
-    return _exported(counted) if EXPORT.match(lines[0]) else counted
+    return _exported(counted) if EXPORT.match(lines[0]) else _without_gaps(counted)
+
+
+def _without_gaps(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """What a node left out of a long log are empty lines, by the hundred thousand; of each gap two are enough."""
+    empty = 0
+    for number, line in lines:
+        empty = 0 if line else empty + 1
+        if empty <= 2:
+            yield number, line
 
 
 def _exported(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
