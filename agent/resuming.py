@@ -131,7 +131,7 @@ def plan(
     unchanged = not body.fork and hashlib.sha256(text.encode()).hexdigest() == record.get("spec_sha256")
     changed = [] if unchanged else changes(choice.found.meta.get("deciding") or {}, spec.deciding())
     refuse_change(choice.found, changed, body.fork)
-    refuse_finished(choice.found, changed)
+    refuse_finished(folder, choice.found, changed)
     python = choose_python(spec, str(record.get("python") or ""), memory.versions)
     gpus = launch.pick_gpus(spec, python, around.without(body.without_gpus), body.force)
     expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state))
@@ -166,9 +166,11 @@ def refuse_change(found: Snapshot, changed: list[str], fork: bool) -> None:
         )
 
 
-def refuse_finished(found: Snapshot, changed: list[str]) -> None:
-    total = found.meta.get("total_steps")
-    if not changed and isinstance(total, int) and found.step >= total:
+def refuse_finished(folder: RunFolder, found: Snapshot, changed: list[str]) -> None:
+    """A run that died between its last step and its result is not finished: it still has that to write."""
+    total, now = found.meta.get("total_steps"), kept.read(folder)
+    completed = now is not None and now.reason == "completed"
+    if completed and not changed and isinstance(total, int) and found.step >= total:
         raise Refusal(
             f"{found.name} is the last of {total} steps: nothing is left to train",
             "Take an older snapshot, or fork with more steps.",

@@ -70,9 +70,11 @@ class Helm(TrainerCallback):
         """Whether `train()` has to be called (again) for a rollback or a resume."""
         return self._passage.pending
 
-    def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         if self._passage.pending and not self.warming:
             self._go()
+            if state.global_step >= state.max_steps:
+                self._stream.end()
         elif not self._passage.pending:
             self._vault.hold()
         self._log.step_begins()

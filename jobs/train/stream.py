@@ -57,17 +57,24 @@ class Stream(Iterator[dict[str, torch.Tensor]]):
         self._rank, self._seed, self._workers, self._pinned = rank, seed, workers, pinned
         self._batches: Iterator[dict[str, torch.Tensor]] | None = None
         self._tokens, self._waited_s = 0, 0.0
+        self._over = False
         self.position = 0
 
     def seek(self, position: int) -> None:
         self._batches = None  # the old iterator ends its workers when it goes
-        self.position = position
+        self.position, self._over = position, False
+
+    def end(self) -> None:
+        """No more batches from here, until the next `seek`: without this Trainer takes one step before it counts."""
+        self._over = True
 
     def close(self) -> None:
         """Ends the loader workers."""
         self._batches = None
 
     def __next__(self) -> dict[str, torch.Tensor]:
+        if self._over:
+            raise StopIteration
         began_s = time.perf_counter()
         if self._batches is None:
             self._batches = iter(self._loader())

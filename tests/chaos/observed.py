@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +75,25 @@ class Run:
         return record.identity if record and record.identity and record.identity.state() == "alive" else None
 
     def believed(self) -> list[Snapshot]:
-        """All that verify, oldest first. Raises SnapshotError for one that is there and does not."""
+        """All that verify, oldest first, at a moment when none came or went.
+
+        Raises SnapshotError for one that is there and does not verify.
+        """
+        while True:
+            names = snapshot.names(self.folder)
+            found = self.verified(names)
+            if snapshot.names(self.folder) == names:
+                return sorted(found, key=lambda one: (one.created_unix, one.step))
+
+    def verified(self, names: Sequence[str]) -> list[Snapshot]:
         found = []
-        for name in snapshot.names(self.folder):
+        for name in names:
             try:
                 found.append(snapshot.verify(self.folder, name))
             except (SnapshotError, OSError):
                 if name in snapshot.names(self.folder):  # else pruned meanwhile
                     raise
-        return sorted(found, key=lambda one: (one.created_unix, one.step))
+        return found
 
     def lost(self, before: list[Snapshot]) -> list[str]:
         """Published snapshots that are gone without enough younger ones to have been pruned for.
