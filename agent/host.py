@@ -63,7 +63,7 @@ def disks(extra: Iterable[Path] = (), root: Path = ROOT) -> tuple[Disk, ...]:
 
 def mounts(root: Path = ROOT) -> list[tuple[str, str]]:
     """Where, and the kind of file system."""
-    lines = (line.split() for line in (root / "proc/self/mounts").read_text().splitlines())
+    lines = (line.split() for line in (root / "proc/self/mounts").read_text(errors="surrogateescape").splitlines())
     return [(fields[1], fields[2]) for fields in lines if len(fields) > 2]
 
 

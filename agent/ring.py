@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ SPANS = ((1, 3600), (10, 8640), (60, 20160), (600, 2016))
 """Seconds a record stands for and how many there are: an hour, a day, 14 days, and those again for charts of them"""
 HEAD_BYTES = 4096
 SUFFIX = ".ring"
+LIMIT_BYTES = 16 << 20
+"""Ten times the largest of ours: a head that says more is damaged"""
 SECONDS_LIMIT = 1 << 32
 """Times are kept in 32 bits: until 2106"""
 
@@ -44,9 +47,9 @@ class Layout:
             version, fields, spans = told["version"], told["fields"], told["spans"]
             layout = cls(tuple(map(str, fields)), tuple((int(step), int(slots)) for step, slots in spans))
             sound = version == 1 and min(map(min, layout.spans)) > 0
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
-        return layout if sound else None
+        return layout if sound and layout.size_bytes() <= LIMIT_BYTES else None
 
     def head(self) -> bytes:
         told = {"version": 1, "fields": self.fields, "spans": self.spans}
@@ -76,7 +79,7 @@ class Ring:
     @classmethod
     def of(cls, path: Path) -> Ring | None:
         """To read; None for a file that is none of ours. Raises OSError."""
-        layout = Layout.read(head_of(path))
+        layout = None if path.is_symlink() else Layout.read(head_of(path))
         return cls(path, layout, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)) if layout else None
 
     @classmethod
@@ -131,8 +134,12 @@ class Ring:
 
 
 def head_of(path: Path) -> bytes:
-    with path.open("rb", 0) as file:
-        return file.read(HEAD_BYTES)
+    """Empty for what is no plain file: a pipe would never answer."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.pread(handle, HEAD_BYTES, 0) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    finally:
+        os.close(handle)
 
 
 def condensed(samples: list[Values], peaks: tuple[bool, ...]) -> Values:

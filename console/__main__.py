@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 
@@ -104,6 +105,8 @@ def named_command(argv: list[str]) -> str | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line. Returns its exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale that lacks an arrow is no reason to end
     try:
         status = carried_out(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -120,7 +123,9 @@ def carried_out(argv: list[str]) -> int:
     except SystemExit as left:  # argparse leaves this way after --help and after a mistake
         return left.code if isinstance(left.code, int) else USAGE
     except Failure as failure:
-        print(f"tunedeck: {failure}", file=sys.stderr)
+        from agent.wire import clean  # here, because `--help` must not wait for it
+
+        print(f"tunedeck: {clean(str(failure))}", file=sys.stderr)
         return failure.status
     except ModuleNotFoundError as missing:
         if missing.name not in CONSOLE_EXTRA:

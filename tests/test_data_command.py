@@ -145,7 +145,9 @@ def test_stats_and_what_they_mean(tmp_path: Path, capsys: pytest.CaptureFixture[
     status, out, _err = said(capsys, *argv)
     assert status == 0 and "10 examples" in out and "max_length 200 cuts" in out
     assert max(len(text) for text in out.splitlines() if "%" in text) <= 80
-    status, found = document(capsys, *argv)
+    again = tmp_path / "again.txt"
+    status, found = document(capsys, *argv[:-1], str(again))
+    assert again.read_text() == lengths.read_text()
     counted = [int(word) for word in lengths.read_text().split()]
     assert found["tokens"]["total"] == sum(counted) and found["tokens"]["longest"] == max(counted)
     cut = next(c for c in found["cuts"] if c["seq_len"] == 200)
@@ -194,6 +196,7 @@ def test_progress_says_how_far_and_how_long() -> None:
     assert "ETA –" in line(0, 1000, 0, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -214,3 +217,52 @@ def test_a_disk_that_takes_no_more_is_one_sentence(argv: list[str], words: str, 
     )
     assert done.returncode in (1, 2) and words in done.stderr and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("asked", [("check", "--report"), ("stats", "--lengths")])
+def test_nothing_that_is_there_is_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, str]
+) -> None:
+    data, kept, link = tmp_path / "rows.jsonl", tmp_path / "kept.txt", tmp_path / "link.jsonl"
+    data.write_bytes((CORPUS / "other-names.jsonl").read_bytes())
+    kept.write_text("mine")
+    link.symlink_to(data)
+    for target, why in ((data, "both read and written"), (link, "both read and written"), (kept, "there already")):
+        status, _out, err = said(capsys, asked[0], str(data), asked[1], str(target))
+        assert status == 2 and why in err
+    assert data.read_bytes() == (CORPUS / "other-names.jsonl").read_bytes() and kept.read_text() == "mine"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    status, _out, err = said(capsys, "check", str(tmp_path / "pipe.jsonl"))
+    assert status == 2 and "is no file" in err
+
+
+@pytest.mark.parametrize("name", ["rot13", "hex", "nonsense"])
+def test_what_is_no_encoding_of_text_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    status, _out, err = said(capsys, "check", str(CORPUS / "other-names.jsonl"), "--encoding", name)
+    assert status == 2 and f"{name} is no encoding" in err
+
+
+def test_a_number_beyond_all_bounds_costs_no_more_than_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"prompt": "Why?", "chosen": "Because.", "rejected": "No.", "margin": 1}
+    lines = [json.dumps(row), json.dumps(row).replace("Why", "How").replace(": 1}", ": " + "9" * 400 + "}")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    status, found = document(capsys, "check", str(tmp_path / "rows.jsonl"))
+    assert (status, found["rows"], found["usable"]) == (0, 2, 2)
+
+
+def test_an_error_carries_no_escapes_of_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.csv").write_text("\x1b[31mred,other\n1,2\n")
+    _status, out, err = said(capsys, "check", str(tmp_path / "rows.csv"), "--map", "instruction=nowhere")
+    assert "\x1b" not in out + err and "red" in err
+
+
+def test_a_terminal_without_arrows_gets_question_marks() -> None:
+    command = [sys.executable, "-m", "console", "data", "check", str(CORPUS / "other-names.jsonl")]
+    told = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=told, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 0 and b"instruction ? question" in done.stdout

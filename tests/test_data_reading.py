@@ -102,6 +102,7 @@ def test_a_row_without_end_is_skipped_and_the_next_ones_are_read(tmp_path: Path)
     assert [(r.place, r.fault.kind if r.fault else "") for r in rows] == [(1, ""), (2, "too-long"), (3, "")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lines", "list on one line", "objects", "csv"])
 def test_memory_does_not_grow_with_the_file(form: str, tmp_path: Path) -> None:
     def peak(rows: int) -> int:
@@ -217,7 +218,7 @@ def test_plain_files_need_no_library() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     some.sampled_from(["a.jsonl", "a.json", "a.csv", "a.txt", "a.jsonl.gz"]),
     some.lists(

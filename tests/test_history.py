@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import signal
 import subprocess
@@ -250,6 +251,30 @@ def killed_at_random(folder: Path, begin: int, lines: int) -> int:
     told += child.stdout.readlines()
     child.stdout.close()
     return int([line for line in told if line.endswith("\n")][-1])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[" * 4000,
+        b'{"version": 1, "fields": ["a"], "spans": [[1e999, 1]]}',
+        b'{"version": 1, "fields": ["a"], "spans": [[1, 999999999999]]}',
+    ],
+)
+def test_a_head_that_claims_anything_is_no_ring(kept: History, head: bytes) -> None:
+    kept.record(state(), T)
+    strange = kept.folder / f"host.00{ring.SUFFIX}"
+    strange.write_bytes(head)
+    os.truncate(strange, 8 << 30)
+    assert Ring.of(strange) is None and asked(kept, 60, T, CPU)[CPU][-1] == 10.0
+
+
+def test_what_is_no_file_is_passed_over_and_never_waited_for(kept: History) -> None:
+    kept.record(state(), T)
+    os.mkfifo(kept.folder / f"host.00{ring.SUFFIX}")
+    (kept.folder / f"host.01{ring.SUFFIX}").mkdir()
+    (kept.folder / f"host.02{ring.SUFFIX}").symlink_to("/dev/zero")
+    assert asked(kept, 60, T, CPU)[CPU][-1] == 10.0
 
 
 def test_a_writer_killed_at_any_moment_loses_nothing(kept: History) -> None:

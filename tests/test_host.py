@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import wire
-from agent.host import HostReader
+from agent import codec, wire
+from agent.host import HostReader, disks
 from tests.fakes.machine import FakeMachine
 from tests.fakes.node import until
 
@@ -127,3 +127,14 @@ def test_the_machine_at_hand_tells_itself() -> None:
     told = HostReader().read()
     assert told.cpu_count and told.ram_total_bytes and told.disks
     assert all(not name.startswith(("lo", "veth")) for name in told.interfaces)
+
+
+def test_a_mount_point_in_another_encoding_is_one_like_others(tmp_path: Path) -> None:
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    lines = b"/dev/sdb1 /mnt/d\xe9p\xf4t ext4 rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"
+    (tmp_path / "proc" / "self" / "mounts").write_bytes(lines)
+    (tmp_path / os.fsdecode(b"mnt/d\xe9p\xf4t")).mkdir(parents=True)
+    found = disks((), tmp_path)
+    assert [os.fsencode(disk.mount) for disk in found] == [b"/mnt/d\xe9p\xf4t"], "both are of one device here"
+    told = wire.Host(disks=found)
+    assert codec.unpack(wire.Host, codec.parse(codec.encode(told))).disks[0].free_bytes == found[0].free_bytes

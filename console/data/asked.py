@@ -52,10 +52,24 @@ def data_set(args: argparse.Namespace, more: Sequence[str] = ()) -> tuple[DataSe
     """The data that was asked for, and the progress it reports to. Raises Failure and JobError."""
     choices = Choices(args.format, _pairs(args.map, "--map"), _roles(args.role), _encoding(args.encoding))
     paths = source.found([*args.paths, *more])
+    _refuse_written(args, paths)
     progress = Progress()
     data = DataSet(paths, choices, progress.show)
     progress.total_bytes = data.size_bytes
     return data, progress
+
+
+def _refuse_written(args: argparse.Namespace, read: Sequence[Path]) -> None:
+    """What is written beside the result: nothing that is there is replaced, least of all what is read."""
+    for option in ("report", "lengths"):
+        path: Path | None = getattr(args, option, None)
+        if path is None:
+            continue
+        there = path.expanduser()
+        if there == getattr(args, "output", None) or any(there.exists() and there.samefile(one) for one in read):
+            raise Failure(_("{path} is both read and written").format(path=path), _("Name another file."), USAGE)
+        if there.is_file() and not getattr(args, "force", False):
+            raise Failure(_("{path} is there already").format(path=path), _("Name another file."), USAGE)
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
@@ -81,7 +95,9 @@ def _encoding(name: str | None) -> str | None:
     import codecs
 
     try:
-        return codecs.lookup(name).name
-    except LookupError:
+        found = codecs.lookup(name)
+        "".encode(found.name)  # rot13, hex and their like turn text into text, or bytes into bytes
+        return found.name
+    except (LookupError, UnicodeError):
         hint = _("for example utf-8, gbk, utf-16, latin-1")
         raise Failure(_("{name} is no encoding that is known").format(name=name), hint, USAGE) from None

@@ -165,7 +165,7 @@ class Reading:
         found = value.get(self._of.get("margin", ""))
         try:
             margin = float(found) if isinstance(found, int | float | str) else math.nan
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         return margin if math.isfinite(margin) else None
 

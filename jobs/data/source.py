@@ -29,6 +29,8 @@ def found(names: Sequence[str]) -> list[Path]:
                 raise JobError(f"{path} holds no data files", f"Looked for {', '.join(SUFFIXES)}.")
             files.update(dict.fromkeys(inside))
         elif path.exists():
+            if not path.is_file():
+                raise JobError(f"{path} is no file", "A pipe or device cannot be read twice: save it to a file first.")
             files[path] = None
         else:
             top = Path(path.anchor or ".")
