@@ -58,7 +58,7 @@ def launch(order: wire.Launch, order_id: str, operator: str, around: Surrounding
     spec.check_files(home)
     python = choose(spec.python, home)
     gpus = pick_gpus(spec, python, around, order.force)
-    # a bench takes what memory is free, and no more than half of it
+    # a bench takes no more memory than is free
     trains = spec.kind == TRAIN
     expected = forecast.of(spec, home, gpus, around.gpus, corrections(around.state)) if trains else None
     if expected is not None and not order.force:

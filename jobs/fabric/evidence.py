@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -77,11 +78,11 @@ def usual(figures: Sequence[float], expected: float | None = None) -> Usual | No
         return None
     middle = ordered[min(len(ordered) - 1, int(len(ordered) * 0.9))] or ordered[-1]
     for _ in range(6):
-        normal = [f for f in ordered if f >= NORMAL_SHARE * middle]
-        middle, before = statistics.median(normal), middle
+        normal = ordered[bisect_left(ordered, NORMAL_SHARE * middle) :]
+        middle, before = normal[len(normal) // 2], middle
         if abs(middle - before) < 1e-3 * before:
             break
-    deviations = [abs(f - middle) for f in ordered if f >= NORMAL_SHARE * middle]
+    deviations = [abs(f - middle) for f in ordered[bisect_left(ordered, NORMAL_SHARE * middle) :]]
     sigma = max(MAD_TO_SIGMA * statistics.median(deviations) / middle, LEAST_SIGMA)
     level = max(middle, expected or 0.0)
     share = min(SLOW_SHARE, 1 - NOISE_SIGMAS * sigma)

@@ -40,18 +40,22 @@ class Search:
     expected: float | None = None
     evidence: Evidence = field(default_factory=Evidence)
     verdict: Verdict = field(default_factory=lambda: Verdict("none"))
+    planned: tuple[Round, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planned = schedule.rounds(self.nodes)
 
     @property
     def limit(self) -> int:
         if not self.thorough:
             return SHORT
-        every = len(schedule.rounds(self.nodes))
+        every = len(self.planned)
         return max(SHORT, every if every > WELL_KNOWN else every + AGAIN)
 
     def next(self) -> Round | None:
         """The pairs to measure at the same time; None when there is no more to learn."""
         done = self.evidence.rounds
-        planned = schedule.rounds(self.nodes)
+        planned = self.planned
         if done >= self.limit or not planned or self.settled():
             return None
         return schedule.with_again(planned[done % len(planned)], self.doubted())

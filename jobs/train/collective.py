@@ -35,10 +35,10 @@ WARM_UP = 5
 LEAST_REPEATS = 3
 SHORTEST_S = 0.002
 """A repeat is as many operations as fill this: less is lost in what a barrier takes."""
-BUFFERS = 4
-"""Input, output, the values that must come out, and what the library holds."""
-FREE_SHARE = 0.5
-"""Of the memory that is free: a bench must not push others out of it."""
+BUFFERS = 6
+"""At most at a time: input, output, and while the values that must come out are made 64-bit numbers of them."""
+FREE_SHARE = {"cuda": 0.9, "cpu": 0.5}
+"""Of the memory that is free: on a host there are others, who must not be pushed out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def largest_bytes(bench: Bench, device: torch.device, local_ranks: int) -> int:
     else:
         words = Path("/proc/meminfo").read_text(encoding="ascii").split()
         free = int(words[words.index("MemAvailable:") + 1]) * 1024 // local_ranks
-    room = torch.tensor([int(free * FREE_SHARE / BUFFERS)], device=device)
+    room = torch.tensor([int(free * FREE_SHARE[device.type] / BUFFERS)], device=device)
     dist.all_reduce(room, dist.ReduceOp.MIN)
     return min(bench.largest_mib << 20, 1 << (int(room).bit_length() - 1))
 
